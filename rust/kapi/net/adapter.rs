@@ -59,7 +59,7 @@ impl<T: Overlay> Adapter<T> {
             creators::disown(socket);
         }
         creators::count(socket, -1);
-        syn::forget(&socket.sock().lock());
+        syn::end(socket.sock());
         socket.sock().release_stream();
         // SAFETY: The wait queue ends with the socket; hooks on it must leave.
         unsafe { bindings::wake_up_pollfree(sock) };

@@ -171,8 +171,8 @@ impl<T: Overlay> Registration<T> {
                 to_result(bindings::proto_register(row, 0))?;
                 self.steps += 1;
             }
-            ROWS.store(self.rows.get().cast(), Release);
-            CREATORS.store(self.creators.get().cast(), Release);
+            ROWS.release(self.rows.get().cast());
+            CREATORS.release(self.creators.get().cast());
             to_result(bindings::sock_register(self.family.get()))?;
             self.steps += 1;
             let switches = self.switches.get().cast::<bindings::inet_protosw>();
@@ -208,8 +208,8 @@ impl<T: Overlay> PinnedDrop for Registration<T> {
             if self.steps >= 5 {
                 bindings::sock_unregister((*self.family.get()).family);
             }
-            CREATORS.store(ptr::null_mut(), Release);
-            ROWS.store(ptr::null_mut(), Release);
+            CREATORS.release(ptr::null_mut());
+            ROWS.release(ptr::null_mut());
             for index in (0..self.steps.min(4) as usize).rev() {
                 bindings::proto_unregister(self.rows.get().cast::<bindings::proto>().add(index));
             }

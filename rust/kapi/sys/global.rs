@@ -69,6 +69,19 @@ impl<T: Send + Sync + 'static> Global<T> {
         // after it has cleared the place, so it is still there in this section.
         Some(unsafe { <Arc<T> as ForeignOwnable>::borrow(raw) }.into())
     }
+
+    /// Calls `f` with the object, if there is one. Any context; `f` does not sleep.
+    #[inline]
+    pub fn with<R>(&self, f: impl FnOnce(&T) -> R) -> Option<R> {
+        let _rcu = rcu::read_lock();
+        let raw = self.place.load(Acquire);
+        if raw.is_null() {
+            return None;
+        }
+        // SAFETY: As in `get`; the section lasts until `f` has returned.
+        let object = unsafe { <Arc<T> as ForeignOwnable>::borrow(raw) };
+        Some(f(&object))
+    }
 }
 
 /// Takes the object out of its place when it is dropped.

@@ -260,3 +260,36 @@ proptest! {
         prop_assert_eq!(find(&o), Some(Found { offset: at, len: 6 }));
     }
 }
+
+fn piece() -> impl Strategy<Value = Vec<u8>> {
+    let identity = vec![253, 12, b'r', b's', 0x18, 1, 2, 3, 4, 5, 6, 7];
+    prop_oneof![
+        Just(OPTION.to_vec()),
+        Just(identity),
+        Just(vec![1]),
+        proptest::collection::vec(any::<u8>(), 1..6),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(20_000) })]
+
+    #[test]
+    fn the_short_way_finds_what_a_walk_does(
+        pieces in proptest::collection::vec(piece(), 0..4),
+        change in proptest::option::of((any::<prop::sample::Index>(), any::<u8>())),
+    ) {
+        let mut rest = pieces.concat();
+        if let (Some((at, value)), false) = (change, rest.is_empty()) {
+            let at = at.index(rest.len());
+            rest[at] = value;
+        }
+        let usual = [2, 4, 5, 0xb4, 4, 2, 8, 10, 9, 9, 9, 9, 0, 0, 0, 0, 1, 3, 3, 7];
+        // Options that do not count, and are not the usual ones.
+        let others = [1; 20];
+        prop_assert_eq!(
+            scan(&[&usual[..], &rest].concat()),
+            scan(&[&others[..], &rest].concat())
+        );
+    }
+}

@@ -129,6 +129,9 @@ impl Overlay for Smc {
             Some(Stream::Local(local)) => {
                 send_quickly(local, msg).unwrap_or_else(|| send(data, socket, msg))
             }
+            Some(stream @ Stream::Remote(_)) if !msg.has(flags::MSG_FASTOPEN) => {
+                path::send(data, stream, socket, msg)
+            }
             _ => send(data, socket, msg),
         }
     }
@@ -141,6 +144,9 @@ impl Overlay for Smc {
             }
             Some(Stream::Local(local)) => {
                 receive_quickly(local, socket, msg).unwrap_or_else(|| receive(data, socket, msg))
+            }
+            Some(stream @ Stream::Remote(_)) if !msg.has(flags::MSG_ERRQUEUE) => {
+                path::receive(data, stream, socket, msg)
             }
             _ => receive(data, socket, msg),
         }

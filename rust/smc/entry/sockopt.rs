@@ -51,7 +51,7 @@ use kapi::{
 };
 use kernel::{
     prelude::*,
-    sync::{atomic::Relaxed, Arc}, //
+    sync::Arc, //
 };
 use smc_proto::reason::Reason;
 
@@ -100,7 +100,7 @@ pub(crate) fn set(
 ) -> Result<Handled> {
     match (option.level(), option.name()) {
         (SOL_SMC, SMC_LIMIT_HS) => {
-            this.limit_hs.store(i32::from(option.int()? != 0), Relaxed);
+            this.limit_hs.set(u32::from(option.int()? != 0));
             Ok(Handled::Done)
         }
         (SOL_SMC, RSMC_STRICT) => {
@@ -112,13 +112,13 @@ pub(crate) fn set(
                     return Err(errno::EPROTONOSUPPORT.into());
                 }
             }
-            this.strict.store(strict, Relaxed);
+            this.strict.set(u32::from(strict != 0));
             Ok(Handled::Done)
         }
         (SOL_SMC, RSMC_PATH) => {
             // It counts at the next connect() or listen().
             match option.int()? {
-                path @ -1..=2 => this.path.store(path, Relaxed),
+                path @ -1..=2 => this.set_path(path),
                 _ => return Err(EINVAL),
             }
             Ok(Handled::Done)
@@ -150,9 +150,9 @@ pub(crate) fn set(
             if !(0..=2).contains(&value) {
                 return Err(EINVAL);
             }
-            this.user_save_syn.store(value, Relaxed);
+            this.user_save_syn.set(value as u32);
             if let Phase::Listening(listener) = &*this.state.lock() {
-                listener.keep_saved_syn.store(value, Relaxed);
+                listener.keep_saved_syn.set(value as u32);
                 if value == 0 {
                     // The family still needs it.
                     return Ok(Handled::Done);
@@ -225,20 +225,20 @@ pub(crate) fn get(
             Ok(Handled::Done)
         }
         (SOL_SMC, SMC_LIMIT_HS) => {
-            option.put(&this.limit_hs.load(Relaxed).to_ne_bytes())?;
+            option.put(&this.limit_hs.get().to_ne_bytes())?;
             Ok(Handled::Done)
         }
         (SOL_SMC, RSMC_PATH) => {
-            option.put(&this.path.load(Relaxed).to_ne_bytes())?;
+            option.put(&this.path().to_ne_bytes())?;
             Ok(Handled::Done)
         }
         (SOL_SMC, RSMC_STRICT) => {
-            option.put(&this.strict.load(Relaxed).to_ne_bytes())?;
+            option.put(&this.strict.get().to_ne_bytes())?;
             Ok(Handled::Done)
         }
         (SOL_SMC, _) => Err(errno::ENOPROTOOPT.into()),
         (IPPROTO_TCP, TCP_SAVE_SYN) => {
-            option.put(&this.user_save_syn.load(Relaxed).to_ne_bytes())?;
+            option.put(&this.user_save_syn.get().to_ne_bytes())?;
             Ok(Handled::Done)
         }
         (IPPROTO_TCP, TCP_INFO) => {
@@ -294,7 +294,7 @@ fn info(this: &SmcSock) -> [u32; 4] {
     match &*this.state.lock() {
         Phase::Init | Phase::Connecting => {
             // Reason for which strict mode ended the last connect().
-            let reason = this.refusal.load(Relaxed);
+            let reason = this.refusal.get();
             [mode::UNDECIDED, reason, 0, state::INIT]
         }
         Phase::Listening(_) => [mode::UNDECIDED, 0, 0, state::LISTEN],

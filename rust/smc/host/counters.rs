@@ -10,7 +10,7 @@ use crate::host::{
     reason_counts::{Peers, Reasons},
     stats::{Stat, Stats}, //
 };
-use kapi::net::sockaddr::SockAddr;
+use kapi::{net::sockaddr::SockAddr, sys::word::Tally};
 use kernel::{
     new_spinlock,
     prelude::*,
@@ -39,10 +39,10 @@ pub(crate) struct Counters {
     /// Closed connections whose data the peer did not take in time.
     drains_lost: Atomic<u64>,
     /// Connections that began as TCP, and of these the ends that have left it, for clients and servers.
-    tcp_first: [Atomic<u64>; 2],
-    moved: [Atomic<u64>; 2],
+    tcp_first: [Tally; 2],
+    moved: [Tally; 2],
     /// Bytes that TCP has sent and received for sockets that were closed.
-    tcp_bytes: [Atomic<u64>; 2],
+    tcp_bytes: [Tally; 2],
     /// At most [`REASONS`] of either role.
     reasons: Reasons,
     #[pin]
@@ -55,12 +55,12 @@ pub(crate) struct Counters {
 impl Counters {
     /// Counts a connection that begins as TCP.
     pub(crate) fn began_as_tcp(&self, role: Role) {
-        self.tcp_first[index(role)].fetch_add(1, Relaxed);
+        self.tcp_first[index(role)].add(1);
     }
 
     /// Counts an end of one that writes into memory now.
     pub(crate) fn moved(&self, role: Role) {
-        self.moved[index(role)].fetch_add(1, Relaxed);
+        self.moved[index(role)].add(1);
     }
 
     /// Creates counters of zero.
@@ -71,9 +71,9 @@ impl Counters {
     pub(crate) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             stats: Stats::new(),
-            tcp_first: [Atomic::new(0), Atomic::new(0)],
-            moved: [Atomic::new(0), Atomic::new(0)],
-            tcp_bytes: [Atomic::new(0), Atomic::new(0)],
+            tcp_first: [const { Tally::new(0) }; 2],
+            moved: [const { Tally::new(0) }; 2],
+            tcp_bytes: [const { Tally::new(0) }; 2],
             errors: [Atomic::new(0), Atomic::new(0)],
             fallback: [Atomic::new(0), Atomic::new(0)],
             refused: Atomic::new(0),
@@ -151,17 +151,14 @@ impl Counters {
         for (sum, bytes) in self.tcp_bytes.iter().zip([sent, received]) {
             // Zero for most listeners, and for sockets that never connected.
             if bytes != 0 {
-                sum.fetch_add(bytes, Relaxed);
+                sum.add(bytes);
             }
         }
     }
 
     /// Returns the sums of [`Counters::add_tcp_bytes`]: sent, received.
     pub(crate) fn tcp_bytes(&self) -> [u64; 2] {
-        [
-            self.tcp_bytes[0].load(Relaxed),
-            self.tcp_bytes[1].load(Relaxed),
-        ]
+        [self.tcp_bytes[0].get(), self.tcp_bytes[1].get()]
     }
 
     /// Writes what every user may know in `/proc/net/smc_fallback`; the format is an interface. `tcp_bytes` are the
@@ -176,8 +173,8 @@ impl Counters {
         seq_print!(out, "strict_refused {}\n", self.refused.load(Relaxed));
         seq_print!(out, "drains_lost {}\n", self.drains_lost.load(Relaxed));
         for (at, name) in [(0, "client"), (1, "server")] {
-            let first = self.tcp_first[at].load(Relaxed);
-            let moved = self.moved[at].load(Relaxed);
+            let first = self.tcp_first[at].get();
+            let moved = self.moved[at].get();
             seq_print!(out, "tcp_first_{} {}\n", name, first);
             seq_print!(out, "local_{} {}\n", name, moved);
         }

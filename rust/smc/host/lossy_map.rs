@@ -5,14 +5,11 @@
 //! When a set of the map is full a new entry replaces an old one. Memory is allocated with the first entry.
 //! Looking up a key whose set is empty reads one word.
 
-use kapi::sys::clock;
+use kapi::sys::{clock, word::Count};
 use kernel::{
     new_spinlock,
     prelude::*,
-    sync::{
-        atomic::{Atomic, Relaxed},
-        SpinLock, //
-    }, //
+    sync::SpinLock, //
 };
 use smc_proto::slots::{set_of, Key, Slot, Slots, WAYS};
 
@@ -25,7 +22,7 @@ const COUNT: usize = SETS * WAYS;
 #[pin_data]
 pub(crate) struct LossyMap<K: Key, V> {
     /// The sets in which something stands.
-    sets: Atomic<u64>,
+    sets: Count,
     /// Keeps others from choosing keys that meet in one set.
     secret: u64,
     /// Nothing, or [`COUNT`] places.
@@ -39,7 +36,7 @@ impl<K: Key, V: Copy> LossyMap<K, V> {
         let mut secret = [0; 8];
         clock::random(&mut secret);
         pin_init!(Self {
-            sets: Atomic::new(0),
+            sets: Count::new(0),
             secret: u64::from_ne_bytes(secret),
             places <- new_spinlock!(KVec::new(), "rsmc::LossyMap::places"),
         })
@@ -48,13 +45,13 @@ impl<K: Key, V: Copy> LossyMap<K, V> {
     /// Returns whether nothing stands in the table. Costs less than to find out a key.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.sets.load(Relaxed) == 0
+        self.sets.get() == 0
     }
 
     /// Returns whether `key` may have a value: false if it has none.
     #[inline]
     pub(crate) fn may_have(&self, key: &K) -> bool {
-        let sets = self.sets.load(Relaxed);
+        let sets = self.sets.get();
         sets != 0 && sets & bit(set_of(key, self.secret, SETS)) != 0
     }
 
@@ -91,14 +88,11 @@ impl<K: Key, V: Copy> LossyMap<K, V> {
     fn look_at(&self, places: &mut [Slot<K, V>], set: usize) {
         let empty = Slots::new(places, self.secret).is_empty(set);
         // Written under the lock alone.
-        let sets = self.sets.load(Relaxed);
-        self.sets.store(
-            match empty {
-                true => sets & !bit(set),
-                false => sets | bit(set),
-            },
-            Relaxed,
-        );
+        let sets = self.sets.get();
+        self.sets.release(match empty {
+            true => sets & !bit(set),
+            false => sets | bit(set),
+        });
     }
 
     /// Has `act` look at the table, or change all of it. Does not sleep.
@@ -114,7 +108,7 @@ impl<K: Key, V: Copy> LossyMap<K, V> {
     /// Forgets all.
     pub(crate) fn forget_all(&self) {
         let mut places = self.places.lock();
-        self.sets.store(0, Relaxed);
+        self.sets.release(0);
         let old = core::mem::replace(&mut *places, KVec::new());
         drop(places);
         drop(old);

@@ -4,7 +4,7 @@
 //! one not seen for longest.
 
 use crate::host::fallback::Role;
-use kapi::net::sockaddr::SockAddr;
+use kapi::{net::sockaddr::SockAddr, sys::word::Tally};
 use kernel::{
     prelude::*,
     sync::atomic::{Atomic, Relaxed}, //
@@ -14,7 +14,7 @@ use kernel::{
 struct Slot {
     /// Code of the reason; 0 while the slot is free.
     code: Atomic<u32>,
-    count: Atomic<u64>,
+    count: Tally,
 }
 
 /// Counts by role and reason.
@@ -36,7 +36,7 @@ impl Reasons {
             slots.push(
                 Slot {
                     code: Atomic::new(0),
-                    count: Atomic::new(0),
+                    count: Tally::new(0),
                 },
                 GFP_KERNEL,
             )?;
@@ -55,7 +55,7 @@ impl Reasons {
                 };
             }
             if found == code {
-                slot.count.fetch_add(1, Relaxed);
+                slot.count.add(1);
                 break;
             }
         }
@@ -65,7 +65,7 @@ impl Reasons {
     pub(crate) fn at(&self, role: Role, at: usize) -> Option<(u32, u64)> {
         let slot = self.of(role).get(at)?;
         let code = slot.code.load(Relaxed);
-        (code != 0).then(|| (code, slot.count.load(Relaxed)))
+        (code != 0).then(|| (code, slot.count.get()))
     }
 
     fn of(&self, role: Role) -> &[Slot] {

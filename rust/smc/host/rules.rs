@@ -5,16 +5,19 @@
 //! A change makes new rules beside the old ones and puts them in their place at once. A look-up holds the
 //! rules that it has found for as long as it takes.
 
-use kapi::net::{
-    netns::Net,
-    process::{self, Process, Wanted}, //
+use kapi::{
+    net::{
+        netns::Net,
+        process::{self, Process, Wanted}, //
+    },
+    sys::word::Count, //
 };
 use kernel::{
     new_mutex,
     new_spinlock,
     prelude::*,
     sync::{
-        atomic::{Acquire, Atomic, Relaxed, Release},
+        atomic::{Atomic, Relaxed},
         Arc,
         Mutex,
         SpinLock, //
@@ -163,7 +166,7 @@ pub(crate) struct Rules {
     #[pin]
     current: SpinLock<Option<Arc<RuleSet>>>,
     /// Number of changes.
-    changes: Atomic<u64>,
+    changes: Count,
     /// Held for a change; the number of the next rule.
     #[pin]
     changing: Mutex<u32>,
@@ -174,7 +177,7 @@ impl Rules {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             current <- new_spinlock!(None, "rsmc::Rules::current"),
-            changes: Atomic::new(0),
+            changes: Count::new(0),
             changing <- new_mutex!(1, "rsmc::Rules::changing"),
         })
     }
@@ -187,7 +190,7 @@ impl Rules {
     /// Returns a number that is another one after each change of the rules. What was decided by rules that were read
     /// later than the number holds as long as it does not change.
     pub(crate) fn changes(&self) -> u64 {
-        self.changes.load(Acquire)
+        self.changes.acquire()
     }
 
     /// Replaces all rules at once.
@@ -250,7 +253,7 @@ impl Rules {
     fn exchange(&self, new: Option<Arc<RuleSet>>) {
         let old = core::mem::replace(&mut *self.current.lock(), new);
         // A reader that sees the new number also sees the new rules.
-        self.changes.fetch_add(1, Release);
+        self.changes.release(self.changes.get().wrapping_add(1));
         // Outside of the lock.
         drop(old);
     }

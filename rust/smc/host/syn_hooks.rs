@@ -21,7 +21,8 @@ use kapi::{
     net::{sock::Sock, stock::syn::Hooks},
     sys::{
         hook::{Notify, TimerHook},
-        queue, //
+        queue,
+        word::{full_barrier, Word}, //
     }, //
 };
 use kernel::{
@@ -49,20 +50,20 @@ struct Installed {
 #[pin_data]
 pub(crate) struct SynHooks {
     /// Idle time after which the hooks go, in milliseconds, as it was when a socket ended last.
-    idle: Atomic<u32>,
+    idle: Word,
     #[pin]
     work: Work<SynHooks>,
     /// Held while hooks are registered or unregistered, too: the namespace's end waits for that.
     #[pin]
     installed: Mutex<Option<Installed>>,
     /// 1 while `installed` is filled.
-    ready: Atomic<u32>,
+    ready: Word,
     /// Number of sockets that need the hooks.
     users: Atomic<i32>,
     /// 1 when a socket has begun to need them since the timer was started.
-    used: Atomic<u32>,
+    used: Word,
     /// 1 while the timer runs, or the work that it has queued.
-    armed: Atomic<u32>,
+    armed: Word,
 }
 
 impl_has_work! {
@@ -77,13 +78,13 @@ impl SynHooks {
     /// `ENOMEM`.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let hooks = pin_init!(Self {
-            idle: Atomic::new(0),
+            idle: Word::new(0),
             work <- new_work!("rsmc::SynHooks::work"),
             installed <- new_mutex!(None, "rsmc::SynHooks::installed"),
-            ready: Atomic::new(0),
+            ready: Word::new(0),
             users: Atomic::new(0),
-            used: Atomic::new(0),
-            armed: Atomic::new(0),
+            used: Word::new(0),
+            armed: Word::new(0),
         });
         Arc::pin_init(hooks, GFP_KERNEL)
     }
@@ -104,9 +105,9 @@ impl SynHooks {
     pub(crate) fn hook(self: &Arc<Self>, sock: &Sock, first: bool) -> Result {
         if first {
             self.users.fetch_add(1, Full);
-            self.used.store(1, Relaxed);
+            self.used.set(1);
         }
-        if self.ready.load(Relaxed) != 0 {
+        if self.ready.get() != 0 {
             return Ok(());
         }
         let mut installed = self.installed.lock();
@@ -115,7 +116,7 @@ impl SynHooks {
                 timer: TimerHook::new(self.clone())?,
                 _hooks: Hooks::new::<Announce>(sock)?,
             });
-            self.ready.store(1, Relaxed);
+            self.ready.set(1);
         }
         Ok(())
     }
@@ -123,8 +124,8 @@ impl SynHooks {
     /// Takes back the count of [`SynHooks::hook`], at the end of a socket. With the last one the
     /// hooks go after `idle` milliseconds.
     pub(crate) fn unhook(&self, idle: u32) {
-        self.idle.store(idle, Relaxed);
-        if self.users.fetch_sub(1, Full) == 1 && self.armed.load(Relaxed) == 0 {
+        self.idle.set(idle);
+        if self.users.fetch_sub(1, Full) == 1 && self.armed.get() == 0 {
             let installed = self.installed.lock();
             if let Some(installed) = &*installed {
                 self.wait_idle(installed);
@@ -134,9 +135,9 @@ impl SynHooks {
 
     /// Starts the timer after which the hooks go. Called with `installed` locked.
     fn wait_idle(&self, installed: &Installed) {
-        self.used.store(0, Relaxed);
-        self.armed.store(1, Relaxed);
-        installed.timer.arm(self.idle.load(Relaxed));
+        self.used.set(0);
+        self.armed.set(1);
+        installed.timer.arm(self.idle.get());
     }
 }
 
@@ -152,7 +153,8 @@ impl WorkItem for SynHooks {
     /// Unregisters the hooks after the idle time, unless a socket needs them again.
     fn run(this: Arc<Self>) {
         let mut installed = this.installed.lock();
-        this.armed.xchg(0, Full);
+        this.armed.set(0);
+        full_barrier();
         let Some(here) = &*installed else {
             return;
         };
@@ -160,13 +162,14 @@ impl WorkItem for SynHooks {
             // The last of them starts the time anew.
             return;
         }
-        if this.used.load(Relaxed) != 0 {
+        if this.used.get() != 0 {
             this.wait_idle(here);
             return;
         }
-        this.ready.xchg(0, Full);
+        this.ready.set(0);
+        full_barrier();
         if this.users.load(Relaxed) != 0 {
-            this.ready.store(1, Relaxed);
+            this.ready.set(1);
             return;
         }
         // Under the lock: a socket that needs them again, and the namespace's end, wait for this.

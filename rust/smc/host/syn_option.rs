@@ -22,7 +22,7 @@ use kapi::{
     sys::clock, //
 };
 use kernel::sync::{
-    atomic::{Atomic, Relaxed},
+    atomic::{Acquire, Atomic, Full, Relaxed},
     SetOnce, //
 };
 use smc_proto::wire::{
@@ -88,16 +88,48 @@ fn proof_of_answer(choice: Choice, net: u64, syn_ack: &SynAck<'_>) -> Option<Pro
     proof(choice, net, Numbers::SynAck(client, server))
 }
 
-/// Time of the last SYN-ACK with SMC's option, in seconds since boot, plus one; 0 for never.
+/// Time of the last SYN-ACK whose connection speaks SMC, in seconds since boot, plus one; 0 for never.
 static LAST_OFFER: Atomic<u64> = Atomic::new(0);
+/// Number of such connections that have not come out of TCP's queues. Some never do.
+static OFFERS: Atomic<i64> = Atomic::new(0);
 /// Longest time between the SYN-ACK and the end of a connection's TCP handshake, in seconds: the
 /// kernel retries for a minute.
 const OFFER_LIFETIME: u64 = 180;
 
-/// Tells whether connections that speak SMC may be arriving.
+/// Tells whether connections that speak SMC may be arriving, or wait in TCP's queues.
 pub(crate) fn offers_outstanding() -> bool {
+    // In this order, as they are written in the other one: an offer that is counted is seen to be a new one.
+    let offers = OFFERS.load(Acquire);
+    if offers <= 0 {
+        return false;
+    }
     let last = LAST_OFFER.load(Relaxed);
-    last != 0 && clock::seconds().saturating_sub(last) < OFFER_LIFETIME
+    let lives = clock::seconds().saturating_sub(last) < OFFER_LIFETIME;
+    if !lives {
+        // Of all these nothing comes any more.
+        let _ = OFFERS.cmpxchg(offers, 0, Full);
+    }
+    lives
+}
+
+/// Takes note that a connection that will speak SMC may come.
+fn offered() {
+    LAST_OFFER.store(clock::seconds().saturating_add(1), Relaxed);
+    OFFERS.fetch_add(1, Full);
+}
+
+/// Takes note that a connection was taken out of TCP's queue.
+pub(crate) fn arrived(answer: Answer) {
+    if !matches!(answer, Answer::Smc | Answer::Join) {
+        return;
+    }
+    let mut offers = OFFERS.load(Relaxed);
+    while offers > 0 {
+        match OFFERS.cmpxchg(offers, offers.wrapping_sub(1), Full) {
+            Ok(_) => return,
+            Err(now) => offers = now,
+        }
+    }
 }
 
 /// Order of TCP and SMC on a connection.
@@ -225,7 +257,7 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
-    /// Returns the answer that `syn::answered` tells of.
+    /// Returns the answer that `syn::answered` tells of, or `syn::answer_to_saved_syn`.
     pub(crate) fn from_number(number: u8) -> Self {
         match number {
             1 => Self::Smc,
@@ -240,7 +272,7 @@ impl Answer {
 
 /// Returns how a listener of the namespace `net` with this choice answers a SYN. (The in-tree module puts SMC's option
 /// into signed SYNs, too, and so its answer may not be.)
-pub(crate) fn answer_to(choice: Choice, net: u64, syn: &Syn<'_>) -> Answer {
+fn answer_to(choice: Choice, net: u64, syn: &Syn<'_>) -> Answer {
     let scan = tcp_option::scan(syn.options);
     let peer = scan.identity.filter(|peer| !peer.answer && !scan.signed);
     if peer.is_some_and(|peer| peer.joins) {
@@ -318,7 +350,11 @@ impl syn::Policy for Announce {
         with(&identity.bytes(), room)
     }
 
-    fn syn_ack(context: SynContext, syn: Syn<'_>, syn_ack: SynAck<'_>) -> Option<OptionBytes> {
+    fn syn_ack(
+        context: SynContext,
+        syn: Syn<'_>,
+        syn_ack: SynAck<'_>,
+    ) -> Option<(OptionBytes, u8)> {
         let choice = Choice::from_number(context.choice);
         if choice == Choice::BARE {
             return None;
@@ -326,7 +362,7 @@ impl syn::Policy for Announce {
         // TCP's own options, which are signed only where the SYN's are.
         let room = OPTIONS_MAX.saturating_sub(syn_ack.options.len());
         let answer = answer_to(choice, context.net, &syn);
-        match answer {
+        let added = match answer {
             Answer::Tcp | Answer::Echo => None,
             // What was answered once is so again.
             Answer::Smc | Answer::Join
@@ -338,11 +374,7 @@ impl syn::Policy for Announce {
             {
                 None
             }
-            Answer::Smc => {
-                let added = with(&[], room)?;
-                LAST_OFFER.store(clock::seconds().saturating_add(1), Relaxed);
-                Some(added)
-            }
+            Answer::Smc => with(&[], room),
             // Without room for it there is no option at all: the server takes the connection for one that
             // may move, and a client that says CLC would say it to the program.
             Answer::Local | Answer::Remote | Answer::Join => {
@@ -354,13 +386,13 @@ impl syn::Policy for Announce {
                     first: false,
                 };
                 let bytes = identity.bytes();
-                let added = (room >= bytes.len()).then(|| OptionBytes::new(&[&bytes]))?;
-                if identity.joins {
-                    LAST_OFFER.store(clock::seconds().saturating_add(1), Relaxed);
-                }
-                Some(added)
+                (room >= bytes.len()).then(|| OptionBytes::new(&[&bytes]))
             }
+        }?;
+        if context.again == 0 && matches!(answer, Answer::Smc | Answer::Join) {
+            offered();
         }
+        Some((added, answer as u8))
     }
 
     fn answer(context: SynContext, syn_ack: SynAck<'_>) -> u8 {

@@ -182,7 +182,7 @@ pub(crate) fn connects(
     namespace: &Namespace,
     sock: &Sock,
     converted: bool,
-    peer: &SockAddr,
+    peer: impl FnOnce() -> SockAddr,
 ) -> Result<(), Reason> {
     let Some(concern) = Concern::of(namespace, converted) else {
         return Ok(());
@@ -190,10 +190,11 @@ pub(crate) fn connects(
     let Some(rules) = &concern.rules else {
         return unless_denied(concern.otherwise);
     };
+    let peer = peer();
     let process = rules.current(sock.namespace());
     let service = Service::Peer(peer.mapped(), peer.port);
     let port = sock.local_addr().port;
-    concern.allows(namespace, &process, port, peer, &service)
+    concern.allows(namespace, &process, port, &peer, &service)
 }
 
 /// The facts about a listener, for the rules that hold when a client comes: its clients that speak SMC are judged by

@@ -32,7 +32,7 @@ use kapi::{
     },
     sys::{clock, roster}, //
 };
-use kernel::{prelude::*, sync::atomic::Relaxed};
+use kernel::prelude::*;
 
 /// Our own extension: time since the program first used the socket or accepted it, in seconds, 64
 /// bits.
@@ -91,7 +91,7 @@ fn list(sockets: &Roster, wanted: u8, position: &mut Position, answer: &mut Answ
 fn write(socket: &SmcSock, wanted: u8, answer: &mut Answer<'_>) -> Result {
     let sock = &socket.sock;
     let info = sockopt::Info::of(socket);
-    let family = if socket.own_family.load(Relaxed) != 0 {
+    let family = if socket.own_family.get() != 0 {
         AF_SMC as u8
     } else {
         sock.family() as u8

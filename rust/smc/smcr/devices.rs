@@ -4,13 +4,21 @@
 
 use crate::host::read_mostly::ReadMostly;
 use kapi::rdma::device::Device;
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc, //
+    }, //
+};
 
 /// RDMA devices, in the order of their registration.
 #[pin_data]
 pub(crate) struct Devices {
     #[pin]
     list: ReadMostly<Arc<Device>>,
+    /// Numbers of cards and of others on the list.
+    numbers: [Atomic<i32>; 2],
 }
 
 impl Devices {
@@ -18,6 +26,7 @@ impl Devices {
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             list <- ReadMostly::new(),
+            numbers: [const { Atomic::new(0) }; 2],
         })
     }
 
@@ -27,12 +36,30 @@ impl Devices {
     ///
     /// `ENOMEM`.
     pub(super) fn add(&self, device: &Arc<Device>) -> Result {
-        self.list.add(device.clone(), |_| Ok(()))
+        self.list.add(device.clone(), |_| Ok(()))?;
+        self.number(device).fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    fn number(&self, device: &Device) -> &Atomic<i32> {
+        let [cards, others] = &self.numbers;
+        match device.is_software() {
+            false => cards,
+            true => others,
+        }
     }
 
     /// Removes a device.
     pub(super) fn remove(&self, device: &Arc<Device>) {
-        self.list.retain(|other| !Arc::ptr_eq(other, device));
+        if self.list.retain(|other| !Arc::ptr_eq(other, device)) {
+            self.number(device).fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Tells whether there are cards, and others, whether they can carry connections or not. Any context.
+    pub(crate) fn kinds(&self) -> (bool, bool) {
+        let [cards, others] = &self.numbers;
+        (cards.load(Relaxed) != 0, others.load(Relaxed) != 0)
     }
 
     /// Calls `f` for each device that can carry connections until it returns something, which is returned:

@@ -4,6 +4,7 @@
 
 use super::{
     listener::{Listener, Ready, Verdict},
+    path,
     smc_sock::SmcSock,
     state::Phase, //
 };
@@ -37,13 +38,14 @@ pub(crate) fn accept(
     loop {
         // One that was destroyed hands out nothing, even before the worker has come to it.
         let listening = this.sock.state() == tcp_state::LISTEN;
-        if let Some(listener) = listener.as_ref().filter(|_| listening) {
+        let busy = |listener: &&Arc<Listener>| listening && listener.is_busy();
+        if let Some(listener) = listener.as_ref().filter(busy) {
             listener.hurry_older();
             if let Some((ready, full)) = listener.pop_ready() {
                 if full && this.sock.accept_pending() {
                     SmcSock::kick(this);
                 }
-                return hand_out(socket, new, ready);
+                return hand_out(this, socket, new, ready);
             }
         }
         let taken = match &listener {
@@ -67,7 +69,7 @@ pub(crate) fn accept(
                 };
                 match listener.as_ref().filter(|l| l.has_queue()) {
                     Some(listener) => listener.push_ready(ready),
-                    None => return hand_out(socket, new, ready),
+                    None => return hand_out(this, socket, new, ready),
                 }
                 continue;
             }
@@ -104,10 +106,15 @@ pub(crate) fn accepts_more(this: &SmcSock) -> bool {
     listener.is_some_and(|listener| listener.has_ready())
 }
 
-fn hand_out(socket: &BsdSocket, new: &BsdSocket, ready: Ready) -> Result<Arc<SmcSock>> {
+fn hand_out(
+    this: &SmcSock,
+    socket: &BsdSocket,
+    new: &BsdSocket,
+    ready: Ready,
+) -> Result<Arc<SmcSock>> {
     match ready.verdict {
         Verdict::Tcp(fallback) => {
-            let data = SmcSock::new(ready.sock.sock(), Phase::Fallback(fallback))?;
+            let data = this.child(ready.sock.sock(), Phase::Fallback(fallback))?;
             new.adopt(socket, ready.sock);
             if !fallback.crossing {
                 new.become_native();
@@ -115,14 +122,15 @@ fn hand_out(socket: &BsdSocket, new: &BsdSocket, ready: Ready) -> Result<Arc<Smc
             Ok(data)
         }
         Verdict::Path(path) => {
-            let data = SmcSock::new(ready.sock.sock(), Phase::Path(path))?;
+            let path = path::begins(this.namespace(), &ready.sock, path);
+            let data = this.child(ready.sock.sock(), Phase::Path(path))?;
             new.adopt(socket, ready.sock);
             if path.tcp_only.is_some() {
                 new.become_native();
             }
             Ok(data)
         }
-        Verdict::Smc(conn) => match SmcSock::new(ready.sock.sock(), Phase::Smc(conn.clone())) {
+        Verdict::Smc(conn) => match this.child(ready.sock.sock(), Phase::Smc(conn.clone())) {
             Ok(data) => {
                 new.adopt(socket, ready.sock);
                 data.watch_smc(new);

@@ -97,25 +97,26 @@ pub(crate) fn connect(
 
 /// Determines the kind of a call, and sends the SYN if it is the first.
 fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: bool) -> Result<Call> {
-    let left = match &*this.state.lock() {
-        Phase::Init => false,
-        Phase::Connecting => return Ok(Call::Repeated),
-        Phase::Smc(_) | Phase::Dissolved(_) | Phase::Path(_) if socket.is_unconnected() => true,
-        _ => return Ok(Call::Native),
-    };
-    if left {
-        leave_smc(this, socket)?;
-        return Ok(Call::Native);
+    // Most often it is the first call.
+    if !this.state.is(Kind::Init) {
+        let left = match &*this.state.lock() {
+            Phase::Init => false,
+            Phase::Connecting => return Ok(Call::Repeated),
+            Phase::Smc(_) | Phase::Dissolved(_) | Phase::Path(_) if socket.is_unconnected() => true,
+            _ => return Ok(Call::Native),
+        };
+        if left {
+            leave_smc(this, socket)?;
+            return Ok(Call::Native);
+        }
     }
-    // As TCP will have it, not as the program says it.
-    let peer = addr
-        .inet()
-        .map(|peer| peer.connected_from(&this.sock.local_addr()))
-        .zip(this.namespace());
+    let named = addr.inet();
     let converted = this.converted.get() != 0;
-    let ruling = match peer {
-        Some((peer, namespace)) => tcp2smc::connects(namespace, &this.sock, converted, &peer),
-        None => Ok(()),
+    let ruling = match (&named, this.namespace()) {
+        (Some(named), Some(namespace)) => {
+            tcp2smc::connects(namespace, &this.sock, converted, || to_tcp(this, named))
+        }
+        _ => Ok(()),
     };
     if let Err(reason) = ruling {
         give_up(this, socket, reason)?;
@@ -140,7 +141,7 @@ fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: boo
             Phase::Connecting => return Ok(Call::Repeated),
             _ => return Ok(Call::Native),
         }
-        this.refusal.store(0, Relaxed);
+        this.refusal.set(0);
         this.sleep_rule.reset();
         state.set(Phase::Connecting);
     }
@@ -152,7 +153,7 @@ fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: boo
     }
     this.connects_on.set(host::current_cpu());
     let started = socket.start_connect(addr);
-    if let Some((named, _)) = &peer {
+    if let Some(named) = &named {
         look_at_rewritten(this, named, converted);
     }
     if !matches!(started, Err(err) if errno::EINPROGRESS.is(err)) {
@@ -161,10 +162,18 @@ fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: boo
     Ok(Call::First(started))
 }
 
-/// Looks whether TCP connects to another address than `named`, and asks the rules about it.
-fn look_at_rewritten(this: &SmcSock, named: &SockAddr, converted: bool) {
+/// Returns the address that TCP makes of the one that the program says.
+fn to_tcp(this: &SmcSock, named: &SockAddr) -> SockAddr {
+    named.connected_from(&this.sock.local_addr())
+}
+
+/// Looks whether TCP connects to another address than `said`, which the program has, and asks the rules about it.
+fn look_at_rewritten(this: &SmcSock, said: &SockAddr, converted: bool) {
     let actual = this.sock.peer_addr();
-    if actual.port == named.port && actual.mapped() == named.mapped() {
+    let is = |named: &SockAddr| actual.port == named.port && actual.mapped() == named.mapped();
+    // The local address has been chosen meanwhile; for an unspecified one that is what TCP has made of it.
+    let named = if is(said) { *said } else { to_tcp(this, said) };
+    if is(&named) {
         if this.rewritten.named().is_some() {
             this.rewritten.set(None, None);
         }
@@ -172,8 +181,8 @@ fn look_at_rewritten(this: &SmcSock, named: &SockAddr, converted: bool) {
     }
     let denied = this
         .namespace()
-        .and_then(|n| tcp2smc::connects(n, &this.sock, converted, &actual).err());
-    this.rewritten.set(Some(named), denied);
+        .and_then(|n| tcp2smc::connects(n, &this.sock, converted, || actual).err());
+    this.rewritten.set(Some(&named), denied);
 }
 
 fn finish_first(
@@ -192,7 +201,7 @@ fn finish_first(
             return started;
         }
         // A peer of this host has answered while the SYN was sent. As with TCP the program is told later.
-        advance_pending(this);
+        advance_for_program(this, true);
         if is_undecided(this) {
             in_background(this, socket);
         }
@@ -202,7 +211,8 @@ fn finish_first(
         Ok(()) => {
             // Steps that sleep are allowed from now on: the thread is the program's own, whose connect() waits.
             this.sleep_rule.set_next_step_sleeps();
-            advance_blocking(this);
+            let slot = this.handshake.lock();
+            advance(this, slot, true, true);
             let waits = is_undecided(this);
             if waits {
                 // The peer is to speak: sleep until it has been decided. A signal may end that;
@@ -221,7 +231,7 @@ fn finish_first(
                 // Decided at once: there is no watch yet.
                 this.watch_smc(socket);
             }
-            if matches!(*this.state.lock(), Phase::Init) {
+            if this.state.is(Kind::Init) {
                 return Err(socket.fail_connect());
             }
             if waits {
@@ -248,7 +258,7 @@ fn finish_first(
 /// nobody's time to decide, and there is nothing to watch for.
 fn is_answered_by_tcp(this: &SmcSock) -> bool {
     let guard = this.sock.lock();
-    guard.sock().is_established() && Answer::from_number(syn::answer(&guard)) != Answer::Smc
+    guard.sock().is_established() && Answer::from_number(syn::answer(&this.sock)) != Answer::Smc
 }
 
 /// Lets the workqueue finish what connect() began.
@@ -294,11 +304,6 @@ pub(crate) fn wait_decided(this: &Arc<SmcSock>, socket: &BsdSocket, timeout: isi
     Ok(())
 }
 
-/// Tells whether a connection attempt is under way.
-fn is_connecting(this: &SmcSock) -> bool {
-    matches!(*this.state.lock(), Phase::Connecting)
-}
-
 /// Advances a connection attempt that has ended, before the program hears of it. Returns false if a thread waits in
 /// TCP for the end of the attempt.
 pub(crate) fn advance_ended(this: &Arc<SmcSock>) -> bool {
@@ -312,13 +317,18 @@ pub(crate) fn advance_ended(this: &Arc<SmcSock>) -> bool {
 /// Goes on with a connection attempt for a program that must not wait: steps whose length the peer
 /// determines are left to the worker.
 pub(crate) fn advance_pending(this: &Arc<SmcSock>) {
+    advance_for_program(this, false);
+}
+
+/// The same; `seen` as with `decide`.
+fn advance_for_program(this: &Arc<SmcSock>, seen: bool) {
     if this.sleep_rule.next_step_sleeps() {
         return;
     }
     let slot = this.handshake.lock();
     // The worker may have come so far meanwhile; it has released the handshake then.
     if !this.sleep_rule.next_step_sleeps() {
-        advance(this, slot, false);
+        advance(this, slot, false, seen);
     }
 }
 
@@ -327,10 +337,10 @@ pub(crate) fn advance_pending(this: &Arc<SmcSock>) {
 pub(crate) fn advance_blocking(this: &Arc<SmcSock>) {
     let slot = this.handshake.lock();
     let may_block = this.sleep_rule.next_step_sleeps();
-    advance(this, slot, may_block);
+    advance(this, slot, may_block, false);
 }
 
-/// Goes on with a connection attempt as far as it can without waiting for the peer.
+/// Goes on with a connection attempt as far as it can without waiting for the peer; `seen` as with `decide`.
 ///
 /// All but close() hold `handshake` while they end an attempt, so the result here is that of the
 /// same attempt, not of the program's next one.
@@ -338,8 +348,9 @@ fn advance(
     this: &Arc<SmcSock>,
     mut slot: MutexGuard<'_, Option<Negotiation<SmcSock>>>,
     may_block: bool,
+    seen: bool,
 ) {
-    if !is_connecting(this) {
+    if !is_undecided(this) {
         return;
     }
     match this.sock.state() {
@@ -354,7 +365,7 @@ fn advance(
             }
             reset(this);
         }
-        _ if slot.is_some() || decide(this, &mut slot) => {
+        _ if slot.is_some() || decide(this, &mut slot, seen) => {
             if let Some(outcome) = drive(this, &mut slot, may_block) {
                 if let Some(negotiation) = slot.take() {
                     conclude(this, negotiation, outcome);

@@ -17,10 +17,7 @@ use kapi::net::{
 };
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::Relaxed,
-        Arc, //
-    }, //
+    sync::Arc, //
 };
 use smc_proto::reason::Reason;
 
@@ -55,8 +52,8 @@ pub(crate) fn listen(this: &Arc<SmcSock>, socket: &BsdSocket, backlog: i32) -> R
         drop(state);
         return socket.native_listen(backlog);
     }
-    let user_save_syn = this.user_save_syn.load(Relaxed) != 0;
-    let limited = this.limit_hs.load(Relaxed) != 0;
+    let user_save_syn = this.user_save_syn.get() != 0;
+    let limited = this.limit_hs.get() != 0;
     let choice = this.choice();
     let listener = Listener::new(
         this.sock.sock().clone(),

@@ -37,7 +37,7 @@ use kapi::{
         sock::{tcp_state, OwnedSock, Sock},
         stock::syn, //
     },
-    sys::hook::TimerHook, //
+    sys::{hook::TimerHook, word::Word}, //
 };
 use kernel::{
     new_mutex,
@@ -149,6 +149,8 @@ pub(crate) struct Listener {
     moving: Mutex<()>,
     #[pin]
     queues: Mutex<Queues>,
+    /// 1 while `queues` has a connection, ready or with a handshake under way: who finds 0 need not look there.
+    busy: Word,
     /// Fires when TCP's queue is to be looked at again.
     #[pin]
     timer: Mutex<Option<Pin<KBox<TimerHook<Listener>>>>>,
@@ -165,7 +167,7 @@ pub(crate) struct Listener {
     /// 1 once a sockmap has taken a new connection's stream: SMC is not offered any more.
     attached: Atomic<u32>,
     /// `TCP_SAVE_SYN` as the user has set it.
-    pub(crate) keep_saved_syn: Atomic<i32>,
+    pub(crate) keep_saved_syn: Word,
 }
 
 impl Listener {
@@ -195,6 +197,7 @@ impl Listener {
                     },
                     "rsmc::Listener::queues"
                 ),
+                busy: Word::new(0),
                 timer <- new_mutex!(None, "rsmc::Listener::timer"),
                 work <- new_work!("rsmc::Listener::work"),
                 choice,
@@ -202,10 +205,23 @@ impl Listener {
                 limited,
                 paused: Atomic::new(0),
                 attached: Atomic::new(0),
-                keep_saved_syn: Atomic::new(i32::from(keep_saved_syn)),
+                keep_saved_syn: Word::new(u32::from(keep_saved_syn)),
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// Has those know who look without the lock of `queues`.
+    fn show(&self, queues: &Queues) {
+        let busy = queues.ready.len() != 0 || queues.pending_count != 0;
+        self.busy.set(u32::from(busy));
+    }
+
+    /// Tells whether there is a connection, ready or with a handshake under way. One that comes at this moment may be
+    /// missed.
+    #[inline]
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy.get() != 0
     }
 
     /// Tells whether accept() finds a connection, without a look into TCP's queue. If one is kept back, those who wait
@@ -231,6 +247,9 @@ impl Listener {
 
     /// Tells whether a connection that comes now waits after others: one is ready, kept back or not, or about to be.
     pub(super) fn has_queue(&self) -> bool {
+        if !self.is_busy() {
+            return false;
+        }
         let queues = self.queues.lock();
         queues.ready.len() != 0 || queues.is_preceded(u64::MAX)
     }
@@ -247,7 +266,7 @@ impl Listener {
 
     /// Tells whether one more connection may be taken out of TCP's queue. If not, accept() finds one that is ready.
     pub(super) fn has_room(&self) -> bool {
-        self.queues.lock().ready.len() <= self.sock.backlog()
+        !self.is_busy() || self.queues.lock().ready.len() <= self.sock.backlog()
     }
 
     /// Returns the number of handshakes under way beyond which SMC is not offered.
@@ -302,21 +321,15 @@ impl Listener {
     /// reason to `refuse` SMC. Returns a connection that does not speak SMC.
     pub(super) fn admit(
         self: &Arc<Self>,
-        sock: OwnedSock,
+        mut sock: OwnedSock,
         refuse: Option<Reason>,
     ) -> Option<Ready> {
-        let guard = sock.lock();
-        let net = sock.net_cookie();
         // By what the client was told, not by what it would be told now.
-        let answer = syn::with_saved_syn(&guard, |syn, answered| match answered {
-            true => option::answer_to(self.choice, net, &syn),
-            false => Answer::Tcp,
-        });
-        let answer = answer.unwrap_or(Answer::Tcp);
-        if self.keep_saved_syn.load(Relaxed) == 0 {
-            syn::drop_saved_syn(&guard);
+        let answer = Answer::from_number(syn::answer_to_saved_syn(&mut sock));
+        option::arrived(answer);
+        if self.keep_saved_syn.get() == 0 {
+            syn::drop_saved_syn(&mut sock);
         }
-        drop(guard);
         let paused = self.is_paused();
         let denied = match answer {
             // Of a side connection the one that it is about has been asked for.
@@ -396,6 +409,7 @@ impl Listener {
                 .pending
                 .insert(node.into_node(incoming.id(), incoming.clone()));
             queues.pending_count = queues.pending_count.saturating_add(1);
+            self.show(&queues);
             queues.judge(self.most())
         };
         if changed {
@@ -466,7 +480,9 @@ impl Listener {
             Some(ready)
         } else {
             ready.id = queues.take_id();
-            queues.ready.push(ready).err()
+            let rejected = queues.ready.push(ready).err();
+            self.show(&queues);
+            rejected
         };
         drop(queues);
         // Outside of the lock.
@@ -484,6 +500,7 @@ impl Listener {
         }
         let full = queues.ready.len() > self.sock.backlog();
         let ready = queues.ready.pop()?;
+        self.show(&queues);
         let left = queues.ready.len() != 0;
         queues.turned_away &= left;
         let wakes = queues.turned_away;
@@ -562,6 +579,7 @@ impl Listener {
                 Some(ready) => queues.ready.push_by_key(ready, |ready| ready.id).err(),
                 None => None,
             };
+            self.show(&queues);
         }
         drop(queues);
         drop(incoming);

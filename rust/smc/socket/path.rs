@@ -16,24 +16,39 @@ use super::{
     state::{Kind, Phase, StateGuard}, //
 };
 use crate::{
-    host::fallback::{Path, Role},
+    host::{
+        fallback::{Path, Role},
+        namespace::Namespace, //
+    },
     stream::{
         local::RENDEZVOUS,
         remote::{step, Facts},
         Stream, //
     },
 };
-use kapi::net::{args::Message, socket::BsdSocket};
+use kapi::net::{args::Message, sock::Sock, socket::BsdSocket};
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::reason::Reason;
 
+/// Returns a new connection that begins as TCP, and perhaps stays so, as this host promotes none with others.
+pub(super) fn begins(namespace: Option<&Arc<Namespace>>, sock: &Sock, path: Path) -> Path {
+    let tcp_only = match namespace {
+        Some(namespace) if path.remote && path.tcp_only.is_none() => {
+            promotion::refuses(namespace, path.role, sock)
+        }
+        _ => path.tcp_only,
+    };
+    Path { tcp_only, ..path }
+}
+
 /// Makes the connecting socket a connection that has begun as TCP.
 pub(super) fn become_path(this: &SmcSock, state: &mut StateGuard<'_>, path: Path) {
-    let guard = this.sock.lock();
-    if let (Some(socket), Some(_)) = (guard.socket(), path.tcp_only) {
-        socket.become_native();
+    let path = begins(this.namespace(), &this.sock, path);
+    if path.tcp_only.is_some() {
+        if let Some(socket) = this.sock.lock().socket() {
+            socket.become_native();
+        }
     }
-    drop(guard);
     if let Some(namespace) = this.namespace() {
         namespace.counters.began_as_tcp(path.role);
     }

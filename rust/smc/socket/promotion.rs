@@ -41,6 +41,23 @@ use smc_proto::{
     wire::promotion::Join, //
 };
 
+/// Returns the reason for which a connection with another host that begins now stays TCP's from its beginning, if there
+/// is one: this host promotes none. It is counted.
+pub(super) fn refuses(namespace: &Namespace, role: Role, sock: &Sock) -> Option<Reason> {
+    if namespace.promotes_after() == 0 {
+        return Some(Reason::PathRemote);
+    }
+    let kinds = GATES.with(|gates| gates.registry().devices.kinds());
+    let reason = match kinds {
+        None | Some((false, false)) => Reason::NoDevice,
+        Some((false, true)) if !promotes_over_software(namespace) => Reason::PathSoftware,
+        Some(_) => return None,
+    };
+    let counters = &namespace.counters.promotions;
+    counters.refused(role, reason, &sock.peer_addr());
+    Some(reason)
+}
+
 /// Makes the stream of a connection with another host; nothing of it has been called yet.
 ///
 /// # Errors

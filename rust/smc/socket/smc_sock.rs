@@ -39,7 +39,7 @@ use kapi::{
         clock,
         queue,
         roster::Link,
-        word::Word, //
+        word::{Count, Word}, //
     }, //
 };
 use kernel::{
@@ -63,6 +63,9 @@ use smc_proto::{
 };
 use smc_trace as trace;
 
+/// Value of `RSMC_PATH`: the namespace's.
+const NAMESPACES: i32 = -1;
+
 /// The family's part of a socket.
 #[pin_data]
 pub(crate) struct SmcSock {
@@ -79,8 +82,10 @@ pub(crate) struct SmcSock {
     /// connections of a listener, the end of TCP beneath an SMC connection.
     #[pin]
     pub(crate) watch: Mutex<Option<Pin<KBox<WaitHook<SmcSock>>>>>,
+    /// 1 once there may be a watch, work or a handshake under way. While it is 0 nobody has the locks of these.
+    stirred: Word,
     /// `TCP_SAVE_SYN` as the user has set it; the family needs it on for itself.
-    pub(crate) user_save_syn: Atomic<i32>,
+    pub(crate) user_save_syn: Word,
     /// 1 when the peer's FIN on the TCP connection beneath an SMC connection has been handled:
     /// nothing can follow it.
     pub(super) fin_noted: Word,
@@ -93,23 +98,23 @@ pub(crate) struct SmcSock {
     /// One of [`attempt`].
     pub(crate) attempt: Atomic<u32>,
     /// When connect() was called, in nanoseconds.
-    pub(crate) began: Atomic<u64>,
+    pub(crate) began: Count,
     /// What connect() has named, if TCP's peer is another one.
     pub(super) rewritten: Rewritten,
     /// 1 if the program has asked for TCP; see `tcp2smc`.
     pub(crate) converted: Word,
     /// 1 if the socket is of `AF_SMC`; see `registry`.
-    pub(crate) own_family: Atomic<u32>,
-    /// `RSMC_PATH`: a value of the sysctl `path`, or -1 for the namespace's.
-    pub(crate) path: Atomic<i32>,
+    pub(crate) own_family: Word,
+    /// `RSMC_PATH`: a value of the sysctl `path`, or [`NAMESPACES`].
+    path: Word,
     /// `RSMC_STRICT`.
-    pub(crate) strict: Atomic<i32>,
+    pub(crate) strict: Word,
     /// Code of the reason for which strict mode has ended the last connect(); 0 if it has not.
-    pub(crate) refusal: Atomic<u32>,
+    pub(crate) refusal: Word,
     /// The CPU on which the program has called connect().
     pub(crate) connects_on: Word,
     /// `SMC_LIMIT_HS`.
-    pub(crate) limit_hs: Atomic<i32>,
+    pub(crate) limit_hs: Word,
     /// 1 when the socket counts among those that need the SYN hooks; see [`SmcSock::hook`].
     hooked: Atomic<u32>,
     /// Link in the list of the namespace's sockets; see `registry`.
@@ -147,6 +152,20 @@ impl SmcSock {
     /// `ENOMEM`.
     pub(crate) fn new(sock: ARef<Sock>, phase: Phase) -> Result<Arc<Self>> {
         let sockets = Registry::of(&sock);
+        Self::with(sock, sockets, phase)
+    }
+
+    /// Creates that of a connection that this one, a listener, has accepted.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn child(&self, sock: ARef<Sock>, phase: Phase) -> Result<Arc<Self>> {
+        // TCP makes a connection in the namespace of its listener.
+        Self::with(sock, self.sockets.clone(), phase)
+    }
+
+    fn with(sock: ARef<Sock>, sockets: Option<Arc<Registry>>, phase: Phase) -> Result<Arc<Self>> {
         let namespace = sockets.as_ref().map(|sockets| &sockets.namespace);
         if let (Phase::Fallback(fallback), Some(namespace)) = (&phase, namespace) {
             namespace.counters.fell_back(fallback, &sock.peer_addr());
@@ -174,20 +193,21 @@ impl SmcSock {
                 born: clock::seconds(),
                 state <- State::new(phase),
                 watch <- new_mutex!(None, "rsmc::SmcSock::watch"),
+                stirred: Word::new(0),
                 fin_noted: Word::new(0),
-                path: Atomic::new(-1),
+                path: Word::new(NAMESPACES as u32),
                 handshake <- new_mutex!(None, "rsmc::SmcSock::handshake"),
                 sleep_rule: SleepRule::new(),
-                user_save_syn: Atomic::new(0),
+                user_save_syn: Word::new(0),
                 attempt: Atomic::new(attempt::PLAIN),
-                began: Atomic::new(0),
+                began: Count::new(0),
                 rewritten: Rewritten::new(),
                 converted: Word::new(0),
-                own_family: Atomic::new(0),
-                strict: Atomic::new(strict),
-                refusal: Atomic::new(0),
+                own_family: Word::new(0),
+                strict: Word::new(u32::from(strict != 0)),
+                refusal: Word::new(0),
                 connects_on: Word::new(0),
-                limit_hs: Atomic::new(limit_hs),
+                limit_hs: Word::new(u32::from(limit_hs != 0)),
                 hooked: Atomic::new(0),
                 link: Link::new(),
                 work <- new_work!("rsmc::SmcSock::work"),
@@ -284,12 +304,21 @@ impl SmcSock {
         self.state.is(Kind::Path) && self.local().is_none() && self.remote().is_none()
     }
 
+    /// Returns `RSMC_PATH`.
+    pub(crate) fn path(&self) -> i32 {
+        self.path.get() as i32
+    }
+
+    /// Sets `RSMC_PATH`.
+    pub(crate) fn set_path(&self, path: i32) {
+        self.path.set(path as u32);
+    }
+
     /// Returns what the socket's SYN, or its answers to SYNs, are to offer.
     pub(crate) fn choice(&self) -> Choice {
-        let path = self.path.load(Relaxed);
-        let names = self.own_family.load(Relaxed) != 0;
+        let names = self.own_family.get() != 0;
         match self.namespace() {
-            Some(namespace) => Choice::of(path, &namespace.sysctls, self.is_strict(), names),
+            Some(namespace) => Choice::of(self.path(), &namespace.sysctls, self.is_strict(), names),
             None => Choice::CLC,
         }
     }
@@ -303,7 +332,7 @@ impl SmcSock {
     pub(crate) fn hook(&self) -> Result {
         match self.namespace() {
             Some(namespace) => {
-                let first = self.hooked.load(Relaxed) == 0 && self.hooked.xchg(1, Relaxed) == 0;
+                let first = self.hooked.xchg(1, Relaxed) == 0;
                 namespace.hook(&self.sock, first)
             }
             None => Err(EINVAL),
@@ -316,6 +345,7 @@ impl SmcSock {
     ///
     /// `ENOMEM`.
     pub(crate) fn start_watching(self: &Arc<Self>, socket: &BsdSocket) -> Result {
+        self.stirs();
         let mut watch = self.watch.lock();
         if watch.is_none() {
             *watch = Some(WaitHook::new(socket, self.clone())?);
@@ -323,8 +353,17 @@ impl SmcSock {
         Ok(())
     }
 
+    /// Takes note that there may be a watch, work or a handshake from now on. Whoever closes the socket, or has its
+    /// state locked, knows of it.
+    pub(crate) fn stirs(&self) {
+        self.stirred.set(1);
+    }
+
     /// Ends the watch of [`SmcSock::start_watching`].
     pub(crate) fn stop_watching(&self) {
+        if self.stirred.get() == 0 {
+            return;
+        }
         let watch = self.watch.lock().take();
         drop(watch);
     }
@@ -349,6 +388,7 @@ impl SmcSock {
 
     /// Queues the work in `work.rs`.
     pub(crate) fn kick(this: &Arc<Self>) {
+        this.stirs();
         let _ = queue::enqueue::<_, 0>(this.clone());
     }
 
@@ -438,10 +478,12 @@ impl SmcSock {
         self.detached();
         self.unhook();
         let old = self.state.lock().set(Phase::Closed);
-        self.stop_watching();
-        // A handshake under way gives back what it has taken.
-        let negotiation = self.handshake.lock().take();
-        drop(negotiation);
+        if self.stirred.get() != 0 {
+            self.stop_watching();
+            // A handshake under way gives back what it has taken.
+            let negotiation = self.handshake.lock().take();
+            drop(negotiation);
+        }
         if let Some(local) = self.local() {
             local.close();
         }

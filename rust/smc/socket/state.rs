@@ -13,11 +13,11 @@ use crate::{
     stream::{local::Local, remote::Remote}, //
 };
 use core::{mem, ops::Deref};
+use kapi::sys::word::{Count, Word};
 use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::{Acquire, Atomic, Release},
         Arc,
         Mutex,
         MutexGuard,
@@ -47,10 +47,12 @@ pub(crate) enum Phase {
 
 /// What the phase means for those who do not lock it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
+#[repr(u64)]
 pub(crate) enum Kind {
     /// Nothing special.
     Other,
+    /// Neither connecting nor listening.
+    Init,
     /// connect() is undecided.
     Connecting,
     /// A listener.
@@ -64,8 +66,9 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Other,
+        Self::Init,
         Self::Connecting,
         Self::Listening,
         Self::Smc,
@@ -75,18 +78,25 @@ impl Kind {
 
     fn of(phase: &Phase) -> Self {
         match phase {
+            Phase::Init => Self::Init,
             Phase::Connecting => Self::Connecting,
             Phase::Listening(_) => Self::Listening,
             Phase::Smc(_) => Self::Smc,
             Phase::Fallback(fallback) if fallback.crossing => Self::Crossing,
             Phase::Path(path) if path.tcp_only.is_none() => Self::Path,
-            Phase::Init
-            | Phase::Dissolved(_)
-            | Phase::Fallback(_)
-            | Phase::Path(_)
-            | Phase::Closed => Self::Other,
+            Phase::Dissolved(_) | Phase::Fallback(_) | Phase::Path(_) | Phase::Closed => {
+                Self::Other
+            }
         }
     }
+}
+
+/// Values of [`State::carrier`]: a look at it saves looks at what is not there.
+mod carrier {
+    pub(super) const NONE: u32 = 0;
+    pub(super) const SMC: u32 = 1;
+    pub(super) const LOCAL: u32 = 2;
+    pub(super) const REMOTE: u32 = 3;
 }
 
 /// State of a socket.
@@ -95,7 +105,9 @@ pub(crate) struct State {
     #[pin]
     phase: Mutex<Phase>,
     /// A [`Kind`]. A reader that sees a value sees the state of the socket that came with it, too.
-    kind: Atomic<u32>,
+    kind: Count,
+    /// Which of the following there is: none, or one of [`carrier`].
+    carrier: Word,
     /// The SMC connection, once there is one; it stays, so that it can be found without a lock. That of a connection
     /// which began as TCP is `remote`'s.
     conn: SetOnce<Arc<SmcConn>>,
@@ -108,13 +120,16 @@ pub(crate) struct State {
 impl State {
     pub(super) fn new(phase: Phase) -> impl PinInit<Self> {
         let conn = SetOnce::new();
+        let mut carrier = carrier::NONE;
         if let Phase::Smc(smc) = &phase {
             conn.populate(smc.clone());
+            carrier = carrier::SMC;
         }
-        let kind = Kind::of(&phase) as u32;
+        let kind = Kind::of(&phase) as u64;
         pin_init!(Self {
             phase <- new_mutex!(phase, "rsmc::State::phase"),
-            kind: Atomic::new(kind),
+            kind: Count::new(kind),
+            carrier: Word::new(carrier),
             conn,
             local: SetOnce::new(),
             remote: SetOnce::new(),
@@ -132,31 +147,40 @@ impl State {
     /// Tells whether the socket is of this kind, without a lock.
     #[inline]
     pub(crate) fn is(&self, kind: Kind) -> bool {
-        self.kind.load(Acquire) == kind as u32
+        self.kind.acquire() == kind as u64
     }
 
     /// Returns what the socket is, without a lock.
     pub(crate) fn kind(&self) -> Kind {
-        let kind = self.kind.load(Acquire) as usize;
+        let kind = self.kind.acquire() as usize;
         Kind::ALL.get(kind).copied().unwrap_or(Kind::Other)
     }
 
     /// Returns the SMC connection, if this is one and did not begin as TCP.
     #[inline]
     pub(crate) fn smc(&self) -> Option<&Arc<SmcConn>> {
-        self.conn.as_ref()
+        match self.carrier.get() {
+            carrier::SMC => self.conn.as_ref(),
+            _ => None,
+        }
     }
 
     /// Returns the end of a local path, if this is one; it may be on TCP still.
     #[inline]
     pub(crate) fn local(&self) -> Option<&Local> {
-        self.local.as_ref()
+        match self.carrier.get() {
+            carrier::LOCAL => self.local.as_ref(),
+            _ => None,
+        }
     }
 
     /// Returns the stream of a connection with another host that began as TCP, if this is one.
     #[inline]
     pub(crate) fn remote(&self) -> Option<&Arc<Remote>> {
-        self.remote.as_ref()
+        match self.carrier.get() {
+            carrier::REMOTE => self.remote.as_ref(),
+            _ => None,
+        }
     }
 }
 
@@ -169,23 +193,28 @@ pub(crate) struct StateGuard<'a> {
 impl StateGuard<'_> {
     /// Makes `phase` the socket's, and returns what it was.
     pub(crate) fn set(&mut self, phase: Phase) -> Phase {
-        if let (Phase::Smc(conn), None) = (&phase, self.state.remote()) {
-            self.state.conn.populate(conn.clone());
+        if let Phase::Smc(conn) = &phase {
+            if self.state.remote().is_none() {
+                self.state.conn.populate(conn.clone());
+                self.state.carrier.set(carrier::SMC);
+            }
         }
-        let kind = Kind::of(&phase) as u32;
+        let kind = Kind::of(&phase) as u64;
         let old = mem::replace(&mut *self.phase, phase);
-        self.state.kind.store(kind, Release);
+        self.state.kind.release(kind);
         old
     }
 
     /// Has found the other end of a connection that began as TCP.
     pub(super) fn found(&mut self, local: Local) {
         self.state.local.populate(local);
+        self.state.carrier.set(carrier::LOCAL);
     }
 
     /// Has made the stream of a connection with another host that began as TCP.
     pub(super) fn goes_by_tcp(&mut self, remote: Arc<Remote>) {
         self.state.remote.populate(remote);
+        self.state.carrier.set(carrier::REMOTE);
     }
 }
 

@@ -13,15 +13,12 @@ use super::{
 };
 use crate::host::fallback::{Fallback, Role};
 use kapi::errno;
-use kernel::{
-    prelude::*,
-    sync::atomic::Relaxed, //
-};
+use kernel::prelude::*;
 
 impl SmcSock {
     /// Tells whether the socket must not become a TCP socket.
     pub(crate) fn is_strict(&self) -> bool {
-        self.strict.load(Relaxed) != 0
+        self.strict.get() != 0
     }
 
     /// Checks whether the connection may fall back; if not, ends it and sets the state back to that
@@ -39,7 +36,7 @@ impl SmcSock {
         if let Some(namespace) = self.namespace() {
             namespace.counters.refused(fallback, &self.sock.peer_addr());
         }
-        self.refusal.store(fallback.reason.code(), Relaxed);
+        self.refusal.set(fallback.reason.code());
         // Before the abort wakes those who look at it.
         if let Phase::Connecting = state.set(Phase::Init) {
             self.end_attempt(error);

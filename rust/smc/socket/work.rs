@@ -33,7 +33,7 @@ impl Notify for SmcSock {
             Kind::Path => this
                 .remote()
                 .is_some_and(|remote| remote.is_being_promoted()),
-            Kind::Crossing | Kind::Other => false,
+            Kind::Init | Kind::Crossing | Kind::Other => false,
         };
         if wanted {
             let _ = queue::enqueue::<_, 0>(Arc::<Self>::from(this));

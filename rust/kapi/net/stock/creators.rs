@@ -4,12 +4,14 @@
 //! rows of `/proc/net/protocols` in which the sockets count.
 
 use super::tables;
-use crate::net::{
-    sock::Sock,
-    socket::BsdSocket, //
+use crate::{
+    net::{
+        sock::Sock,
+        socket::BsdSocket, //
+    },
+    sys::word::{Count, Pointer}, //
 };
 use core::ptr;
-use kernel::sync::atomic::{Acquire, Atomic, Release};
 use smc_bindings as bindings;
 
 /// Number of creators: one for each family, for sockets that programs have asked for, then for those
@@ -17,7 +19,7 @@ use smc_bindings as bindings;
 pub(in crate::net) const CREATORS_LEN: usize = 2 * tables::FAMILIES;
 
 /// The creators of the registration, an array of [`CREATORS_LEN`].
-pub(in crate::net) static CREATORS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
+pub(in crate::net) static CREATORS: Pointer<bindings::proto> = Pointer::null();
 
 /// Returns TCP's `struct proto` of an address family's index.
 pub(in crate::net) fn tcp_prot(v6: bool) -> *mut bindings::proto {
@@ -54,7 +56,7 @@ pub(crate) fn disown(socket: &BsdSocket) {
 
 /// Returns the creator that a socket has until [`disown`], and its index.
 fn creator(socket: &BsdSocket) -> Option<(*mut bindings::proto, usize)> {
-    let creators = CREATORS.load(Acquire);
+    let creators = CREATORS.acquire();
     if creators.is_null() {
         return None;
     }
@@ -74,19 +76,15 @@ impl BsdSocket {
 }
 
 /// Destructors that TCP gave the socks of a creator, for IPv4 and IPv6; 0 before the first.
-static DESTRUCTORS: [Atomic<usize>; tables::FAMILIES] =
-    [const { Atomic::new(0) }; tables::FAMILIES];
+static DESTRUCTORS: [Count; tables::FAMILIES] = [const { Count::new(0) }; tables::FAMILIES];
 
 type Destructor = unsafe extern "C" fn(*mut bindings::sock);
 
 fn destructor(index: usize) -> Option<Destructor> {
-    match DESTRUCTORS
-        .get(index)
-        .map_or(0, |place| place.load(Acquire))
-    {
+    match DESTRUCTORS.get(index).map_or(0, |place| place.acquire()) {
         0 => None,
         // SAFETY: Only `watch_end` stores there, a function of this type.
-        native => Some(unsafe { core::mem::transmute::<usize, Destructor>(native) }),
+        native => Some(unsafe { core::mem::transmute::<usize, Destructor>(native as usize) }),
     }
 }
 
@@ -100,7 +98,7 @@ pub(in crate::net) unsafe fn watch_end<const V6: bool>(sk: *mut bindings::sock) 
     // SAFETY: By the caller's promise.
     let place = unsafe { &mut (*sk).sk_destruct };
     if let (Some(native), Some(known)) = (*place, DESTRUCTORS.get(usize::from(V6))) {
-        known.store(native as usize, Release);
+        known.release(native as usize as u64);
         *place = Some(uncount::<V6>);
     }
 }
@@ -127,7 +125,7 @@ unsafe extern "C" fn uncount<const V6: bool>(sk: *mut bindings::sock) {
 }
 
 /// The rows of `/proc/net/protocols` while they are registered: `tables::ROWS` of them.
-pub(in crate::net) static ROWS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
+pub(in crate::net) static ROWS: Pointer<bindings::proto> = Pointer::null();
 
 /// Counts a socket in its row of `/proc/net/protocols`: from its creation, or from accept(), until it
 /// is closed.
@@ -148,7 +146,7 @@ pub(crate) fn count_in(sock: &Sock, row: usize, by: i32) {
 ///
 /// `net` is alive, and there is a sock of the overlay's, which keeps the module.
 pub(in crate::net) unsafe fn add_to_row(net: *mut bindings::net, row: usize, by: i32) {
-    let rows = ROWS.load(Acquire);
+    let rows = ROWS.acquire();
     if !rows.is_null() && row < tables::ROWS {
         // SAFETY: `row` is within the registered rows, which stay while the module does.
         unsafe { bindings::sock_prot_inuse_add(net, rows.add(row), by) };

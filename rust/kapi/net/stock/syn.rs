@@ -18,12 +18,12 @@ mod header;
 mod saved;
 
 pub use self::{
-    answer::{answer, answered},
+    answer::{answer, answered, choice},
     fields::{ANSWER_MAX, CHOICE_MAX, OWN_CHOICE},
-    saved::{drop_saved_syn, keep_syns, with_saved_syn}, //
+    saved::{answer_to_saved_syn, drop_saved_syn, keep_syns}, //
 };
 pub(crate) use self::{
-    answer::{forget, watch_answer},
+    answer::{end, forget, watch_answer},
     fields::{choice_of, choose}, //
 };
 
@@ -51,8 +51,10 @@ pub trait Policy: 'static {
     /// of four.
     fn syn(context: SynContext, syn: Syn<'_>) -> Option<OptionBytes>;
 
-    /// Returns the bytes to append to the SYN-ACK that answers a SYN. Asked with a lock of TCP's hash held.
-    fn syn_ack(context: SynContext, syn: Syn<'_>, syn_ack: SynAck<'_>) -> Option<OptionBytes>;
+    /// Returns the bytes to append to the SYN-ACK that answers a SYN, and what that means: 1 to [`ANSWER_MAX`]. Asked with
+    /// a lock of TCP's hash held.
+    fn syn_ack(context: SynContext, syn: Syn<'_>, syn_ack: SynAck<'_>)
+        -> Option<(OptionBytes, u8)>;
 
     /// Returns what a SYN-ACK answers to the client's offer: 0 for no, else at most [`ANSWER_MAX`].
     fn answer(context: SynContext, syn_ack: SynAck<'_>) -> u8;
@@ -275,7 +277,7 @@ unsafe fn offer<P: Policy, const V6: bool>(
     // SAFETY: Full sockets and request sockets alike begin with `sock_common`.
     let state =
         unsafe { ptr::read_volatile(&raw const (*sk.cast::<bindings::sock_common>()).skc_state) };
-    let (added, without) = if state == bindings::TCP_SYN_SENT as u8 {
+    let (added, header, without) = if state == bindings::TCP_SYN_SENT as u8 {
         // SAFETY: The state is no request's or TIME_WAIT's, thus this is a full socket. (Of another
         // protocol perhaps; then its `struct socket` does not run on our tables.)
         let socket = unsafe { ptr::read_volatile(&raw const (*sk).sk_socket) };
@@ -303,7 +305,7 @@ unsafe fn offer<P: Policy, const V6: bool>(
             number: header.seq(),
             options: header.options(),
         };
-        (P::syn(context, syn)?, Fate::Passes)
+        (P::syn(context, syn)?, header, Fate::Passes)
     } else if state == bindings::TCP_NEW_SYN_RECV as u8 {
         let req: *mut bindings::request_sock = sk.cast();
         // SAFETY: A socket in this state is a request socket, and it holds its listener.
@@ -340,12 +342,13 @@ unsafe fn offer<P: Policy, const V6: bool>(
             P::syn_ack(context, syn, header.syn_ack())
         };
         // SAFETY: The request is alive, as long as the packet. TCP sends no packet with a bucket locked.
-        (unsafe { answer_request(req, answer) }?, Fate::Lost)
+        let added = unsafe { answer_request(req, answer) }?;
+        (added, header, Fate::Lost)
     } else {
         return None;
     };
     // SAFETY: As this function's.
-    unsafe { append::<V6>(skb, added.bytes(), without) }
+    unsafe { append::<V6>(skb, &header, added.bytes(), without) }
 }
 
 /// Returns the address of the peer, as IPv6.
@@ -354,9 +357,17 @@ unsafe fn offer<P: Policy, const V6: bool>(
 ///
 /// `sk` is a socket of TCP, or a request, that is alive and has a peer.
 unsafe fn peer_of(sk: *const bindings::sock) -> [u8; 16] {
-    // SAFETY: The address lies in what all these begin with. TCP has set it before it sends a packet, that of IPv4 as a
-    // mapped one (`sk_daddr_set()`).
-    unsafe { bindings::sk_v6_daddr(sk).cast::<[u8; 16]>().read_volatile() }
+    // SAFETY: The address lies in what all these begin with, as four words. TCP has set it before it sends a packet, that
+    // of IPv4 as a mapped one (`sk_daddr_set()`).
+    let words = unsafe {
+        let first = bindings::sk_v6_daddr(sk).cast::<u32>();
+        [0, 1, 2, 3].map(|at| first.add(at).read_volatile().to_ne_bytes())
+    };
+    words
+        .as_flattened()
+        .first_chunk()
+        .copied()
+        .unwrap_or_default()
 }
 
 /// Returns whether a TCP packet is one to which options can be added: without payload (TCP fast open), which would
@@ -382,18 +393,18 @@ unsafe fn is_bare(skb: *mut bindings::sk_buff, header: &Header) -> bool {
 ///
 /// # Safety
 ///
-/// As [`offer`]; `bytes` is a multiple of four long.
+/// As [`offer`]; `header` is the packet's.
 unsafe fn append<const V6: bool>(
     skb: *mut bindings::sk_buff,
+    header: &Header,
     bytes: &[u8],
     without: Fate,
 ) -> Option<Fate> {
     // SAFETY: As `offer`: headers are set and linear.
     unsafe {
-        let header = Header::of(skb)?;
         let old_len = header.len;
         let new_len = old_len.checked_add(bytes.len())?;
-        if new_len > FIXED + OPTIONS_MAX || bytes.len() % 4 != 0 || !is_bare(skb, &header) {
+        if new_len > FIXED + OPTIONS_MAX || bytes.len() % 4 != 0 || !is_bare(skb, header) {
             return None;
         }
         let network = bindings::skb_network_header(skb) as usize;

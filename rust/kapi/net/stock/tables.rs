@@ -8,8 +8,8 @@
 //! The tables are copies of TCP's with entries replaced, so operations that a later kernel adds
 //! work as they do in TCP.
 
+use crate::sys::word::Count;
 use core::{cell::UnsafeCell, mem::MaybeUninit, ptr};
-use kernel::sync::atomic::{Acquire, Atomic, Release};
 use smc_bindings as bindings;
 
 /// IPv4 or IPv6, as an index.
@@ -33,7 +33,7 @@ struct Store(UnsafeCell<MaybeUninit<Tables>>);
 unsafe impl Sync for Store {}
 
 static STORE: Store = Store(UnsafeCell::new(MaybeUninit::uninit()));
-static FILLED: Atomic<usize> = Atomic::new(0);
+static FILLED: Count = Count::new(0);
 
 /// Returns TCP's own table of an address family.
 #[inline]
@@ -68,13 +68,13 @@ pub(crate) unsafe fn fill(
         // SAFETY: A place in the store, and the caller promises that nobody reads.
         unsafe { (&raw mut (*tables).active[row]).write(active(family)) };
     }
-    FILLED.store(1, Release);
+    FILLED.release(1);
 }
 
 /// Returns the tables, once they are filled.
 #[inline]
 pub(crate) fn get() -> Option<&'static Tables> {
-    if FILLED.load(Acquire) == 0 {
+    if FILLED.acquire() == 0 {
         return None;
     }
     // SAFETY: Filled, and thus constant.

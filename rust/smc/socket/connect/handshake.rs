@@ -46,17 +46,27 @@ const SHUT_WR: i32 = 1;
 const SEND: u8 = 2;
 
 /// Begins the handshake on the established TCP connection, or falls back. Returns whether a
-/// handshake has begun. `slot` is the content of `handshake`, which is locked.
-pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<Negotiation<SmcSock>>) -> bool {
-    let guard = this.sock.lock();
-    let answer = Answer::from_number(syn::answered(&guard));
-    let heard = Heard::of(answer, &guard);
-    let offered = answer == Answer::Smc;
-    if offered {
-        // The accept is answered by a confirm.
-        guard.delay_acks(true);
+/// handshake has begun. `slot` is the content of `handshake`, which is locked. `seen` says that this thread has had
+/// the sock locked since the connection is established.
+pub(super) fn decide(
+    this: &Arc<SmcSock>,
+    slot: &mut Option<Negotiation<SmcSock>>,
+    seen: bool,
+) -> bool {
+    let mut answer = match seen {
+        true => Answer::from_number(syn::answer(&this.sock)),
+        false => Answer::Tcp,
+    };
+    if !seen || answer == Answer::Smc {
+        let guard = this.sock.lock();
+        answer = Answer::from_number(syn::answered(&guard));
+        if answer == Answer::Smc {
+            // The accept is answered by a confirm.
+            guard.delay_acks(true);
+        }
     }
-    drop(guard);
+    let offered = answer == Answer::Smc;
+    let heard = Heard::of(answer, &this.sock);
     heard.tell(this);
     let denied = this.rewritten.denied();
     if let Some(path) = Path::new(Role::Client, answer) {
@@ -83,6 +93,7 @@ pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<Negotiation<SmcSock>
     let reason = match begun {
         Ok(negotiation) => {
             // close() takes it back.
+            this.stirs();
             *slot = Some(negotiation);
             return true;
         }

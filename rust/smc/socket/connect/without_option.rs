@@ -29,8 +29,9 @@ use kapi::{
     errno::{self, Errno},
     net::{
         args::Addr,
-        sock::SockGuard,
-        socket::BsdSocket, //
+        sock::Sock,
+        socket::BsdSocket,
+        stock::syn, //
     }, //
 };
 use kernel::{
@@ -68,14 +69,12 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// Draws the conclusion from the answer; the socket is locked, and nothing was sent since.
-    pub(super) fn of(answer: Answer, guard: &SockGuard<'_>) -> Self {
-        let bare = guard.socket().and_then(BsdSocket::choice) == Some(Choice::BARE.number());
+    /// Draws the conclusion from the answer; nothing was sent since.
+    pub(super) fn of(answer: Answer, sock: &Sock) -> Self {
+        let bare = || syn::choice(sock) == Some(Choice::BARE.number());
         let (event, reason) = match answer {
-            Answer::Tcp if bare => (Event::Reset, Reason::OptionReset),
-            Answer::Tcp if guard.sock().sent_again() >= SILENCE => {
-                (Event::Silent, Reason::OptionLost)
-            }
+            Answer::Tcp if bare() => (Event::Reset, Reason::OptionReset),
+            Answer::Tcp if sock.sent_again() >= SILENCE => (Event::Silent, Reason::OptionLost),
             Answer::Echo => (Event::Echoed, Reason::PeerNotSmc),
             // No program's SYN is answered by the last one.
             Answer::Tcp | Answer::Smc | Answer::Join => (Event::Answered, Reason::PeerNotSmc),
@@ -106,7 +105,7 @@ fn is_refusal(this: &SmcSock, error: Errno) -> bool {
         errno::EOPNOTSUPP,
         errno::EPROTO,
     ];
-    let prompt = now().since(Instant(this.began.load(Relaxed))) < PROMPT;
+    let prompt = now().since(Instant(this.began.get())) < PROMPT;
     error == errno::ECONNREFUSED || prompt && icmp.contains(&error)
 }
 
@@ -116,7 +115,7 @@ pub(super) fn begins(this: &SmcSock) {
         true => attempt::OFFERED,
         false => attempt::PLAIN,
     };
-    this.began.store(now().0, Relaxed);
+    this.began.release(now().0);
     this.attempt.store(kind, Relaxed);
 }
 

@@ -30,7 +30,8 @@ use kapi::{
     sys::{
         hook::{Notify, TimerHook},
         queue,
-        roster, //
+        roster,
+        word::{full_barrier, Word}, //
     }, //
 };
 use kernel::{
@@ -40,7 +41,7 @@ use kernel::{
     prelude::*,
     seq_file::SeqFile,
     sync::{
-        atomic::{Atomic, Full, Relaxed},
+        atomic::{Atomic, Relaxed},
         Arc,
         ArcBorrow,
         Mutex, //
@@ -75,7 +76,7 @@ pub(crate) struct Registry {
     #[pin]
     timer: Mutex<Option<Pin<KBox<TimerHook<Registry>>>>>,
     /// 1 while the timer runs, or the work that it has queued.
-    looking: Atomic<u32>,
+    looking: Word,
     /// Milliseconds to the next look but one.
     pause: Atomic<u32>,
     #[pin]
@@ -98,7 +99,8 @@ impl WorkItem for Registry {
     /// Looks for sockets whose files are gone without the family.
     fn run(this: Arc<Self>) {
         let begun = now();
-        this.looking.xchg(0, Full);
+        this.looking.set(0);
+        full_barrier();
         let (mut all, mut given_back) = (0u32, 0u32);
         this.each(|socket| {
             if reclaim(socket, || socket.close(None)) {
@@ -168,7 +170,7 @@ impl Registry {
 
     fn look_in(&self, ms: u32) {
         if let Some(timer) = &*self.timer.lock() {
-            self.looking.store(1, Relaxed);
+            self.looking.set(1);
             timer.arm(ms);
         }
     }
@@ -244,11 +246,10 @@ impl Registry {
 impl SmcSock {
     /// Adds the socket, which has become `file`'s, to the list.
     pub(crate) fn attached(self: &Arc<Self>, file: &BsdSocket) {
-        self.own_family
-            .store(u32::from(file.is_own_family()), Relaxed);
+        self.own_family.set(u32::from(file.is_own_family()));
         if let Some(sockets) = &self.sockets {
             sockets.list.join(self);
-            if sockets.looking.load(Relaxed) == 0 {
+            if sockets.looking.get() == 0 {
                 sockets.look_in(sockets.rarely());
             }
         }
@@ -284,7 +285,7 @@ impl PerNet for Registry {
                 list: Roster::new()?,
                 proc <- new_mutex!(Some(File::new(net, c"smc_fallback")?), "rsmc::Registry::proc"),
                 timer <- new_mutex!(None, "rsmc::Registry::timer"),
-                looking: Atomic::new(0),
+                looking: Word::new(0),
                 pause: Atomic::new(SOON[0]),
                 work <- new_work!("rsmc::Registry::work"),
             }? Error),

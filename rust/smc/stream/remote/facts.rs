@@ -89,25 +89,12 @@ impl Inside<'_> {
     fn is_shut_by_program(&self) -> bool {
         self.sock.is_receive_shut() && !self.sock.has_seen_fin()
     }
-}
 
-impl StreamIo for Inside<'_> {
-    const HIDES_URGENT: bool = false;
-    const NEVER_SLEEPS_TO_LOOK: bool = true;
-
-    fn splice(&self, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
-        self.splices.add(1, Relaxed);
-        let moved = socket.copy_splice(splice);
-        self.splices.add(-1, Relaxed);
-        moved
-    }
-
-    fn poll(&self, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
+    /// poll() where the stream does not go by the rings alone.
+    #[inline(never)]
+    fn poll_both(&self, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
         // What is looked at from here on, and changes later, wakes the poller.
         socket.register(poll);
-        if let Some(conn) = self.promoted() {
-            return conn.poll(socket, poll);
-        }
         let followed = self.stage().may_be_followed();
         let mut events = socket.native_events(poll);
         if !followed && self.stage() != Stage::Returning && self.route().head() == Head::Tcp {
@@ -148,6 +135,29 @@ impl StreamIo for Inside<'_> {
             sock.expect_room();
         }
         events
+    }
+}
+
+impl StreamIo for Inside<'_> {
+    const HIDES_URGENT: bool = false;
+    const NEVER_SLEEPS_TO_LOOK: bool = true;
+
+    fn splice(&self, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
+        self.splices.add(1, Relaxed);
+        let moved = socket.copy_splice(splice);
+        self.splices.add(-1, Relaxed);
+        moved
+    }
+
+    fn poll(&self, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
+        if let Some(conn) = self.promoted() {
+            let events = conn.poll(socket, poll);
+            // Otherwise that was left before the poller was on the queue.
+            if self.promoted().is_some_and(|now| Arc::ptr_eq(now, conn)) {
+                return events;
+            }
+        }
+        self.poll_both(socket, poll)
     }
 
     fn shutdown(&self, socket: &BsdSocket, how: i32) -> Result {

@@ -23,7 +23,23 @@ use smc_proto::{
 };
 
 /// Gives bytes to TCP, or to the ring if this end has turned; see [`StreamIo::put`].
+#[inline(always)]
 pub(super) fn put(
+    remote: &Inside<'_>,
+    msg: &mut Message<'_>,
+    what: &Put<'_>,
+) -> Result<(usize, bool), Stop> {
+    match remote.promoted() {
+        Some(conn) => {
+            what.carried.set(true);
+            conn.put(msg, what)
+        }
+        None => put_by_either(remote, msg, what),
+    }
+}
+
+#[inline(never)]
+fn put_by_either(
     remote: &Inside<'_>,
     msg: &mut Message<'_>,
     what: &Put<'_>,
@@ -73,7 +89,44 @@ pub(super) fn put(
 }
 
 /// Takes bytes from TCP, or from the ring once all of TCP's have been read; see [`StreamIo::take`].
+#[inline(always)]
 pub(super) fn take(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
+    match remote.promoted() {
+        Some(conn) if !conn.is_suspended() => {
+            ask.carried.set(true);
+            let look = conn.take(msg, ask);
+            match conn.is_suspended() {
+                true => took_last(remote, msg, ask, look),
+                false => look,
+            }
+        }
+        _ => take_from_either(remote, msg, ask),
+    }
+}
+
+/// Goes on after a look into a ring that has been left meanwhile: the rest comes by TCP.
+#[cold]
+fn took_last(
+    remote: &Inside<'_>,
+    msg: &mut Message<'_>,
+    ask: &Ask<'_>,
+    look: Result<Look>,
+) -> Result<Look> {
+    match look? {
+        Look::Nothing(RecvState::Empty) => take_from_either(remote, msg, ask),
+        Look::Took(took) if !took.stop => {
+            let beyond = took.bytes < ask.wanted && remote.unread().0 != 0;
+            Ok(Look::Took(Took {
+                more: took.more || beyond,
+                ..took
+            }))
+        }
+        look => Ok(look),
+    }
+}
+
+#[inline(never)]
+fn take_from_either(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
     if let Some(conn) = remote.promoted().or_else(|| remote.behind()) {
         ask.carried.set(true);
         if ask.peek && conn.is_suspended() {
@@ -82,13 +135,7 @@ pub(super) fn take(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) ->
         match conn.take(msg, ask)? {
             // The rest comes by TCP.
             Look::Nothing(RecvState::Empty) if conn.is_suspended() => (),
-            Look::Took(took) if conn.is_suspended() && !took.stop => {
-                let beyond = took.bytes < ask.wanted && remote.unread().0 != 0;
-                return Ok(Look::Took(Took {
-                    more: took.more || beyond,
-                    ..took
-                }));
-            }
+            look if conn.is_suspended() => return took_last(remote, msg, ask, Ok(look)),
             look => return Ok(look),
         }
     }

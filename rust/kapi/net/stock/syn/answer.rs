@@ -11,13 +11,19 @@ use super::{
     SynAck,
     SynContext, //
 };
-use crate::net::sock::{Sock, SockGuard};
+use crate::{
+    net::sock::{Sock, SockGuard},
+    sys::word::Pointer, //
+};
 use core::{
     cell::UnsafeCell,
     ptr, //
 };
 use kernel::{
-    sync::atomic::{Acquire, Atomic, Full, Release},
+    sync::{
+        atomic::{Acquire, Atomic, Full, Release},
+        rcu, //
+    },
     time::{delay::fsleep, Delta}, //
 };
 use smc_bindings as bindings;
@@ -25,7 +31,7 @@ use smc_bindings as bindings;
 /// A copy of one address family's operations, which is installed while the answer is awaited.
 struct AnswerOps {
     /// The table that was copied; null while the slot is free.
-    original: Atomic<*mut bindings::inet_connection_sock_af_ops>,
+    original: Pointer<bindings::inet_connection_sock_af_ops>,
     waiting: UnsafeCell<bindings::inet_connection_sock_af_ops>,
 }
 
@@ -37,7 +43,7 @@ impl AnswerOps {
         // SAFETY: All-zero is a valid value: integers and `None`s.
         let zero = unsafe { core::mem::zeroed() };
         Self {
-            original: Atomic::new(ptr::null_mut()),
+            original: Pointer::null(),
             waiting: UnsafeCell::new(zero),
         }
     }
@@ -65,7 +71,7 @@ fn slot_of(original: *const bindings::inet_connection_sock_af_ops) -> Option<&'s
     let known = || {
         SLOTS
             .iter()
-            .find(|slot| ptr::eq(slot.original.load(Acquire), original))
+            .find(|slot| ptr::eq(slot.original.acquire(), original))
     };
     if let Some(slot) = known() {
         return Some(slot);
@@ -77,7 +83,7 @@ fn slot_of(original: *const bindings::inet_connection_sock_af_ops) -> Option<&'s
     let slot = known().or_else(|| {
         let slot = SLOTS
             .iter()
-            .find(|slot| slot.original.load(Acquire).is_null())?;
+            .find(|slot| slot.original.acquire().is_null())?;
         // SAFETY: `original` is a live constant table of TCP's. The slot is free, so nobody reads
         // its copy, and `FILLING` keeps other writers away.
         unsafe {
@@ -86,7 +92,7 @@ fn slot_of(original: *const bindings::inet_connection_sock_af_ops) -> Option<&'s
                 ..ptr::read(original)
             };
         }
-        slot.original.store(original.cast_mut(), Release);
+        slot.original.release(original.cast_mut());
         Some(slot)
     });
     FILLING.store(0, Release);
@@ -123,26 +129,48 @@ fn socket_of(sock: &Sock) -> *mut bindings::socket {
 
 /// Returns what the SYN-ACK answered, see [`Policy::answer`](super::Policy::answer). Ends the watching.
 pub fn answered(guard: &SockGuard<'_>) -> u8 {
-    let answer = answer(guard);
+    let answer = answer(guard.sock());
     forget(guard);
     answer
 }
 
-/// Returns what the SYN-ACK answered, as [`answered`] does, and leaves everything as it is.
-pub fn answer(guard: &SockGuard<'_>) -> u8 {
-    // SAFETY: The sock is locked.
-    unsafe { answer_of(socket_of(guard.sock())) }
+/// Returns what the SYN-ACK answered, as [`answered`] does, and leaves everything as it is. The caller has the sock
+/// locked, or has had it since the connection is established: TCP calls it that before the answer is noted.
+pub fn answer(sock: &Sock) -> u8 {
+    let _rcu = rcu::read_lock();
+    // SAFETY: A `struct socket` is freed an RCU grace period after it has left its sock.
+    unsafe { answer_of(socket_of(sock)) }
+}
+
+/// Returns what the program of a sock has chosen, as [`BsdSocket::choice`](crate::net::socket::BsdSocket::choice).
+pub fn choice(sock: &Sock) -> Option<u8> {
+    let _rcu = rcu::read_lock();
+    // SAFETY: A `struct socket` is freed an RCU grace period after it has left its sock.
+    unsafe { choice_of(socket_of(sock)) }
 }
 
 /// Gives a connection its own operations back, and forgets the answer.
 pub(crate) fn forget(guard: &SockGuard<'_>) {
+    // SAFETY: The sock is locked; its socket's number changes under that lock.
+    unsafe { note_answer(socket_of(guard.sock()), 0) };
+    unwatch(guard);
+}
+
+/// Gives a connection its own operations back, if it has them not: no attempt begins any more.
+pub(crate) fn end(sock: &Sock) {
+    // SAFETY: The sock is valid. Whoever has put a copy there was a call, or was waited for.
+    let current = unsafe { ptr::read_volatile(af_ops(sock)) };
+    if find(current).is_some() {
+        unwatch(&sock.lock());
+    }
+}
+
+fn unwatch(guard: &SockGuard<'_>) {
     let place = af_ops(guard.sock());
-    // SAFETY: The sock is locked; its socket's number and its table change under that lock. The original is the table
-    // that the sock had before.
+    // SAFETY: The sock is locked, under which its table changes. The original is the table that the sock had before.
     unsafe {
-        note_answer(socket_of(guard.sock()), 0);
         if let Some(slot) = find(ptr::read_volatile(place)) {
-            ptr::write_volatile(place, slot.original.load(Acquire));
+            ptr::write_volatile(place, slot.original.acquire());
         }
     }
 }
@@ -162,7 +190,7 @@ unsafe extern "C" fn answer_arrived(sk: *mut bindings::sock, skb: *const binding
     let Some(slot) = find(current) else {
         return;
     };
-    let original = slot.original.load(Acquire);
+    let original = slot.original.acquire();
     // SAFETY: TCP has checked and pulled the whole TCP header of an incoming segment.
     let header = unsafe { Header::of(skb.cast_mut()) };
     let answer = header.map_or(0, |header| {

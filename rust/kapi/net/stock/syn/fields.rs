@@ -8,6 +8,7 @@
 //! and clear_bit().
 
 use crate::net::stock::tables;
+use core::ptr;
 use kernel::{
     ffi,
     sync::atomic::{Atomic, Relaxed},
@@ -44,8 +45,8 @@ impl Field {
     ///
     /// `socket` is memory of a `struct socket` during the call.
     unsafe fn get(self, socket: *mut bindings::socket) -> u8 {
-        // SAFETY: By the caller's promise; the field is aligned, and all who change it meanwhile do so atomically.
-        let flags = unsafe { Atomic::from_ptr(&raw mut (*socket).flags) }.load(Relaxed);
+        // SAFETY: By the caller's promise; the field is a machine word, and all who change it meanwhile do so atomically.
+        let flags = unsafe { ptr::read_volatile(&raw const (*socket).flags) };
         (flags.wrapping_shr(self.shift) & self.max) as u8
     }
 
@@ -100,12 +101,12 @@ pub(crate) unsafe fn choose(socket: *mut bindings::socket, choice: u8) {
 ///
 /// # Safety
 ///
-/// If not null, `socket` is the one of a locked sock.
+/// As [`choice_of`].
 pub(super) unsafe fn answer_of(socket: *mut bindings::socket) -> u8 {
     if socket.is_null() {
         return 0;
     }
-    // SAFETY: A sock gives up its socket under its lock, so this one lives.
+    // SAFETY: By the caller's promise, and it is not null.
     unsafe { ANSWER.get(socket) }
 }
 
@@ -113,7 +114,7 @@ pub(super) unsafe fn answer_of(socket: *mut bindings::socket) -> u8 {
 ///
 /// # Safety
 ///
-/// As [`answer_of`].
+/// If not null, `socket` is the one of a locked sock.
 pub(super) unsafe fn note_answer(socket: *mut bindings::socket, answer: u8) {
     if !socket.is_null() {
         // SAFETY: A sock gives up its socket under its lock, so this one lives.

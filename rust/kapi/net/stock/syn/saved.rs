@@ -7,45 +7,47 @@
 //! was told, whatever has changed since; and a further SYN-ACK says what the first one did.
 
 use super::{
+    fields::ANSWER_MAX,
     header::{ACK_SEQ, FIXED, OPTIONS_MAX, SEQ},
     OptionBytes,
     Syn, //
 };
 use crate::{
-    net::sock::{Sock, SockGuard},
-    sys::clock, //
+    net::sock::{OwnedSock, Sock},
+    sys::{clock, word::Count}, //
 };
 use core::{ptr, slice};
-use kernel::sync::atomic::{Atomic, Relaxed};
 use smc_bindings as bindings;
 
-/// The note that an option was sent; the other one differs in the lowest bit. Random, so that no peer can write it;
-/// 0 until it is drawn.
-static ANSWERED: Atomic<u32> = Atomic::new(0);
+/// The note that nothing was answered; those of answers have their numbers in the lowest bits. Random, so that no peer
+/// can write it; 0 until it is drawn.
+static UNANSWERED: Count = Count::new(0);
 
 /// Draws the notes. Called before there are hooks.
 pub(super) fn draw_notes() {
-    if ANSWERED.load(Relaxed) == 0 {
+    if UNANSWERED.get() == 0 {
         let mut word = [0; 4];
         clock::random(&mut word);
+        let answers = u32::from(ANSWER_MAX);
+        let note = u32::from_ne_bytes(word) & !answers;
         // If another CPU was first, its notes are as good.
-        let _ = ANSWERED.cmpxchg(0, u32::from_ne_bytes(word) | 1, Relaxed);
+        let note = note.max(answers.wrapping_add(1));
+        UNANSWERED.replace(0, u64::from(note));
     }
 }
 
-/// Returns the note of an answer with an option, or without.
-fn note(answered: bool) -> [u8; 4] {
-    let yes = ANSWERED.load(Relaxed);
-    if answered { yes } else { yes ^ 1 }.to_ne_bytes()
+/// Returns the note of an answer.
+fn note(answer: u8) -> [u8; 4] {
+    let answer = u32::from(answer.min(ANSWER_MAX));
+    (UNANSWERED.get() as u32 | answer).to_ne_bytes()
 }
 
-/// Returns whether the SYN was answered with an option, if it says so.
-fn noted(ack_seq: [u8; 4]) -> Option<bool> {
-    match ack_seq {
-        _ if ack_seq == note(true) => Some(true),
-        _ if ack_seq == note(false) => Some(false),
-        _ => None,
-    }
+/// Returns what the SYN was answered, if it says so.
+fn noted(ack_seq: [u8; 4]) -> Option<u8> {
+    let answer = u32::from_ne_bytes(ack_seq) ^ UNANSWERED.get() as u32;
+    u8::try_from(answer)
+        .ok()
+        .filter(|answer| *answer <= ANSWER_MAX)
 }
 
 /// Keeps the SYNs of future connections of a listener, if they are `wanted`, which is asked with the
@@ -62,32 +64,33 @@ pub fn keep_syns(sock: &Sock, wanted: impl FnOnce() -> bool) {
     }
 }
 
-/// Looks at the SYN that a connection came from, its sequence number and its options, and is told whether it was
-/// answered with an option of ours. `answer_request` has noted that in the acknowledgment number of the saved SYN.
-/// That is 0 afterwards, as a program may ask for the SYN: so only the first look is told.
+/// Returns what the SYN that a connection came from was answered; see [`Policy::syn_ack`](super::Policy::syn_ack).
+/// `answer_request` has noted that in the acknowledgment number of the saved SYN. That is 0 afterwards, as a program may
+/// ask for the SYN: so only the first call is told.
 ///
-/// Returns `None` when the SYN was not kept: on a connection made with SYN cookies, for instance.
-pub fn with_saved_syn<R>(
-    guard: &SockGuard<'_>,
-    look: impl FnOnce(Syn<'_>, bool) -> R,
-) -> Option<R> {
-    // SAFETY: The socket is valid, and the copy is changed only under its lock.
-    let saved = unsafe { bindings::tcp_saved_syn(guard.sock().as_ptr()) };
-    // SAFETY: Null, or a copy that lives while the socket's lock is held, and that nobody else writes.
-    let (ack_seq, syn) = unsafe { saved_parts(saved) }?;
-    let answered = noted(*ack_seq);
-    if answered.is_some() {
+/// It is 0 when the SYN was not kept: on a connection made with SYN cookies, for instance.
+pub fn answer_to_saved_syn(sock: &mut OwnedSock) -> u8 {
+    // SAFETY: The socket is valid.
+    let saved = unsafe { bindings::tcp_saved_syn(sock.as_ptr()) };
+    // SAFETY: Null, or a copy that is changed and freed by a program's call alone, or at the socket's end. The caller
+    // has all of the socket, and no program has it.
+    let parts = unsafe { saved_parts(saved) };
+    let Some((ack_seq, _)) = parts else {
+        return 0;
+    };
+    let answer = noted(*ack_seq);
+    if answer.is_some() {
         // A program may ask for it.
         *ack_seq = [0; 4];
     }
-    Some(look(syn, answered == Some(true)))
+    answer.unwrap_or(0)
 }
 
 /// Frees the copy of the SYN, for a user who did not ask for it.
-pub fn drop_saved_syn(guard: &SockGuard<'_>) {
-    let tp: *mut bindings::tcp_sock = guard.sock().as_ptr().cast();
-    // SAFETY: The socket is valid, TCP's and locked, so the copy is taken away once.
-    // Readers without the lock are in an RCU section, after which it is freed.
+pub fn drop_saved_syn(sock: &mut OwnedSock) {
+    let tp: *mut bindings::tcp_sock = sock.as_ptr().cast();
+    // SAFETY: The socket is valid and TCP's. The caller has all of it, so the copy is taken away once. Readers, BPF
+    // programs, are in an RCU section, after which it is freed.
     unsafe {
         let saved = ptr::replace(&raw mut (*tp).saved_syn, ptr::null_mut());
         bindings::kfree_after_rcu(saved.cast());
@@ -120,7 +123,7 @@ unsafe fn saved_parts<'a>(saved: *mut bindings::saved_syn) -> Option<(&'a mut [u
     }
 }
 
-/// Asks what to add to the SYN-ACK of a request, and notes that, as long as the request is one. `answer` gets
+/// Asks what to add to the SYN-ACK of a request, and notes the answer, as long as the request is one. `answer` gets
 /// its SYN, and whether an earlier SYN-ACK had an option; it is not asked if one had none.
 ///
 /// A SYN-ACK may be repeated (for a second SYN) while another CPU makes the request a connection, which
@@ -134,7 +137,7 @@ unsafe fn saved_parts<'a>(saved: *mut bindings::saved_syn) -> Option<(&'a mut [u
 /// `req` is a TCP request that lives during the call, and the caller holds no lock of the hash.
 pub(super) unsafe fn answer_request(
     req: *mut bindings::request_sock,
-    answer: impl FnOnce(Syn<'_>, bool) -> Option<OptionBytes>,
+    answer: impl FnOnce(Syn<'_>, bool) -> Option<(OptionBytes, u8)>,
 ) -> Option<OptionBytes> {
     // SAFETY: The request is alive. What takes one out of the hash does so under this lock.
     let lock = unsafe {
@@ -152,12 +155,12 @@ pub(super) unsafe fn answer_request(
             .flatten()
     };
     let added = parts.and_then(|(ack_seq, syn)| match noted(*ack_seq) {
-        Some(false) => None,
-        Some(true) => answer(syn, true),
+        Some(0) => None,
+        Some(_) => answer(syn, true).map(|(added, _)| added),
         None => {
-            let added = answer(syn, false);
-            *ack_seq = note(added.is_some());
-            added
+            let answer = answer(syn, false);
+            *ack_seq = note(answer.map_or(0, |(_, answer)| answer));
+            answer.map(|(added, _)| added)
         }
     });
     // SAFETY: Taken above.
