@@ -51,7 +51,8 @@ impl Proof {
             Numbers::Syn(client) => (u64::from(client), 0),
             Numbers::SynAck(client, server) => ((u64::from(server) << 32) | u64::from(client), 1),
         };
-        let [a, b, c, d, e, f, g, _] = siphash(secret, [scope << 1 | kind, numbers]).to_le_bytes();
+        let [a, b, c, d, e, f, g, _] =
+            siphash(secret, [(scope << 1) | kind, numbers]).to_le_bytes();
         Self([a, b, c, d, e, f, g])
     }
 }

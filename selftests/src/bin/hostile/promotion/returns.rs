@@ -35,7 +35,7 @@ fn record(received: u64, written: u64, orderly: bool) -> [u8; 24] {
     let mut m = [0; 24];
     m[..8].copy_from_slice(b"RSMCBACK");
     m[8..16].copy_from_slice(&received.to_be_bytes());
-    m[16..].copy_from_slice(&(written | u64::from(orderly) << 63).to_be_bytes());
+    m[16..].copy_from_slice(&(written | (u64::from(orderly) << 63)).to_be_bytes());
     m
 }
 
@@ -49,7 +49,7 @@ fn promoted(t: &mut T, h: &mut Host) -> Option<(Real, Conn<'static>, u64, u64)> 
         c.cons += 8;
     }
     real.by_rings(t, h, &mut c);
-    let (ours, theirs) = (c.prod as u64, c.cons as u64);
+    let (ours, theirs) = (c.prod, c.cons);
     Some((real, c, ours, theirs))
 }
 
