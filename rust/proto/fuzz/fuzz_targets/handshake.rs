@@ -30,26 +30,12 @@ use smc_proto::{
     },
 };
 
-/// Takes fields from the input.
-struct Src<'a>(&'a [u8]);
+#[path = "../input.rs"]
+mod input;
+
+use input::Src;
 
 impl Src<'_> {
-    fn bytes<const N: usize>(&mut self) -> [u8; N] {
-        let mut out = [0; N];
-        let n = N.min(self.0.len());
-        out[..n].copy_from_slice(&self.0[..n]);
-        self.0 = &self.0[n..];
-        out
-    }
-
-    fn u8(&mut self) -> u8 {
-        self.bytes::<1>()[0]
-    }
-
-    fn flag(&mut self) -> bool {
-        self.u8() & 1 == 1
-    }
-
     fn proposal(&mut self) -> Proposal {
         let mut p = Proposal::EMPTY;
         p.version = 1 + self.u8() % 3;

@@ -179,11 +179,13 @@ impl LinkGroup {
     }
 
     fn on_deadline(self: &Arc<Self>) {
-        for stuck in [self.look(), self.look_for_silence()] {
-            if let Todo::End { .. } = stuck {
-                self.finish(stuck);
-                return;
-            }
+        let mut todo = self.look();
+        if matches!(todo, Todo::None) {
+            todo = self.look_for_silence();
+        }
+        if let Todo::End { .. } = todo {
+            self.finish(todo);
+            return;
         }
         loop {
             let todo = self.state_as_heard().proto.on_timer(now());

@@ -49,7 +49,7 @@ impl LinkGroup {
         for conn in self.conns.iter() {
             some |= conn.has_lifeline();
             // Others, and what a program has left behind, have nothing but the link.
-            all &= conn.has_lifeline() && !conn.proto.lock().is_released();
+            all = all && conn.has_lifeline() && !conn.proto.lock().is_released();
         }
         let (under_way, ended) = self.link.progress();
         let todo = {
