@@ -63,6 +63,8 @@ const size_t RUST_CONST_HELPER_SOCKET_PRIVATE =
 	offsetof(struct socket_alloc, socket);
 const size_t RUST_CONST_HELPER_SIZEOF_SOCKADDR_STORAGE = sizeof(struct sockaddr_storage);
 const unsigned int RUST_CONST_HELPER_DUMP_ALLOC = SKB_WITH_OVERHEAD(32768);
+/* To bindgen HZ is what its first definition says: user space's 100. */
+const unsigned int RUST_CONST_HELPER_TICKS_PER_SECOND = HZ;
 const unsigned int RUST_CONST_HELPER_SIOCINQ_RAW = SIOCINQ;
 const unsigned int RUST_CONST_HELPER_SIOCOUTQ_RAW = SIOCOUTQ;
 const unsigned int RUST_CONST_HELPER_POLLFREE_RAW = (__force unsigned int)POLLFREE;

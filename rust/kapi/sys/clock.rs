@@ -13,12 +13,22 @@ pub fn seconds() -> u64 {
 }
 
 /// Nanoseconds since some time at boot, to the tick. Safe in any context.
+///
+/// ```
+/// # use kapi::sys::clock;
+/// # use kernel::time::{delay::fsleep, Delta};
+/// let (coarse, exact) = (clock::nanos(), clock::nanos_exactly());
+/// fsleep(Delta::from_millis(200));
+/// let passed = clock::nanos() - coarse;
+/// // No more than has passed, but for a tick.
+/// assert!(passed > 0 && passed <= clock::nanos_exactly() - exact + 10_000_000);
+/// ```
 #[inline]
 pub fn nanos() -> u64 {
     // SAFETY: A variable of the kernel that is always there, and one machine word, which others write
     // whole.
     let ticks = unsafe { ptr::read_volatile(&raw const bindings::jiffies_64) };
-    ticks.wrapping_mul(u64::from(bindings::NSEC_PER_SEC) / u64::from(bindings::HZ))
+    ticks.wrapping_mul(u64::from(bindings::NSEC_PER_SEC) / u64::from(bindings::TICKS_PER_SECOND))
 }
 
 /// Nanoseconds since some time at boot, exactly, which is dearer than [`nanos`]. Safe in any context.
