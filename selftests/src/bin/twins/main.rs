@@ -85,7 +85,7 @@ fn place(mode: u32, polls: bool, lose: bool) -> Result<(), String> {
     }
     if promoted {
         net::sysctl("net.smc.path_local", "0")?;
-        st::path::first(if lose { 2 } else { 4 })?;
+        st::path::first(1)?;
     }
     Ok(())
 }
