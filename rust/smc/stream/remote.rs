@@ -116,6 +116,8 @@ pub(crate) struct Remote {
     /// that a reader passes the cut.
     stage: Word,
     route: Count,
+    /// 1 once the program has ended its receiving direction.
+    read_shut: Word,
     /// 1 once the program has ended its sending direction, and TCP has not been told.
     write_shut: Word,
     /// 1 while something about the socket keeps it on TCP for good.
@@ -185,6 +187,7 @@ impl Remote {
                 numbers: SetOnce::new(),
                 stage: Word::new(Stage::Tcp as u32),
                 route: Count::new(Route::TCP.word()),
+                read_shut: Word::new(0),
                 write_shut: Word::new(0),
                 bound_to_tcp: Word::new(0),
                 broken: Word::new(0),
@@ -687,6 +690,10 @@ impl Remote {
             SHUT_RDWR => 3,
             _ => return Err(EINVAL),
         };
+        if ways & 1 != 0 {
+            // Before TCP wakes who waits for bytes.
+            self.read_shut.set(1);
+        }
         self.refuse(&mut machine, Reason::PathEnds);
         if machine.promotion.stage() == Stage::Due {
             let _ = self.turn(&mut machine, writer.held);

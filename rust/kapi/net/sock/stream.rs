@@ -104,12 +104,18 @@ impl Sock {
         }
     }
 
-    /// Sends `buf` without waiting; returns how much was taken.
+    /// Sends `buf` without waiting; returns how much was taken. A pending error is left to the program.
     ///
     /// # Errors
     ///
-    /// `EAGAIN` when the send buffer is full; TCP's errors otherwise.
+    /// `EAGAIN` when the send buffer is full; the pending error; TCP's errors otherwise.
     pub fn send(&self, buf: &[u8]) -> Result<usize> {
+        let _guard = self.lock();
+        // `tcp_sendmsg_locked` would fetch it. While the sock is locked none is set by what arrives.
+        match self.pending_error() {
+            0 => (),
+            error => return Err(Error::from_errno(error.wrapping_neg())),
+        }
         let vec = bindings::kvec {
             iov_base: buf.as_ptr().cast_mut().cast(),
             iov_len: buf.len(),
@@ -124,8 +130,8 @@ impl Sock {
             bindings::iov_iter_kvec(&mut msg.msg_iter, bindings::ITER_SOURCE, &vec, 1, buf.len())
         };
         // By TCP itself: a sockmap's function would take it for the program's.
-        // SAFETY: The sock is valid, `msg` describes `buf`, and nothing waits.
-        let ret = unsafe { bindings::tcp_sendmsg(self.as_ptr(), &mut msg, buf.len()) };
+        // SAFETY: The sock is valid and locked, `msg` describes `buf`, and nothing waits.
+        let ret = unsafe { bindings::tcp_sendmsg_locked(self.as_ptr(), &mut msg, buf.len()) };
         to_result(ret)?;
         Ok(ret as usize)
     }

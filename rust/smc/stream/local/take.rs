@@ -145,15 +145,18 @@ fn state(local: &Local) -> RecvState {
 #[inline]
 fn state_of_tcp(local: &Local) -> RecvState {
     let sock = local.own();
+    let (shut, closed) = (sock.is_receive_shut(), sock.state() == tcp_state::CLOSE);
+    // TCP sets an error before it shuts the socket, and closes it.
+    read_barrier();
     if local.is_broken() {
         RecvState::Reset
     } else if sock.has_seen_fin() {
         RecvState::Eof
     } else if sock.has_error() {
         RecvState::Reset
-    } else if sock.is_receive_shut() {
+    } else if shut {
         RecvState::Eof
-    } else if sock.state() == tcp_state::CLOSE {
+    } else if closed {
         RecvState::NotConnected
     } else {
         RecvState::Empty

@@ -86,8 +86,10 @@ impl Inside<'_> {
         ended || self.is_shut_by_program() || sock.has_error() || sock.state() == tcp_state::CLOSE
     }
 
+    /// Tells whether the program has ended its receiving direction. TCP shuts it, too, and does not mark at the same
+    /// moment that a FIN or a reset was the reason.
     fn is_shut_by_program(&self) -> bool {
-        self.sock.is_receive_shut() && !self.sock.has_seen_fin()
+        self.read_shut.get() != 0
     }
 
     /// poll() where the stream does not go by the rings alone.

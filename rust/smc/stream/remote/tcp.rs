@@ -142,8 +142,10 @@ fn take_from_either(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -
     let reader = remote.reader.lock();
     remote.passes_record();
     if let Some(conn) = remote.behind() {
+        // In this order: the ring may be left by others meanwhile, and TCP have bytes before its end.
+        let state = state(remote);
         if !remote.leaves_ring(conn) {
-            return Ok(Look::Nothing(state(remote)));
+            return Ok(Look::Nothing(state));
         }
     }
     let by_tcp = remote.stage() == Stage::Tcp && remote.route() == Route::TCP;
@@ -182,6 +184,8 @@ fn peek_left(
     msg: &mut Message<'_>,
     ask: &Ask<'_>,
 ) -> Result<Look> {
+    // In this order: what has come before an end is seen with it.
+    let state = state(remote);
     let left = conn.unread_bytes();
     let offset = ask.before.saturating_add(ask.passed);
     let after = remote.after_ring();
@@ -205,7 +209,7 @@ fn peek_left(
     let wanted = ask.wanted.min(there.saturating_sub(beyond));
     if wanted == 0 {
         return Ok(match offset {
-            0 => Look::Nothing(state(remote)),
+            0 => Look::Nothing(state),
             _ => looked(0, false),
         });
     }
@@ -380,13 +384,16 @@ fn state_of_tcp(remote: &Inside<'_>) -> RecvState {
         Head::Until(_) => true,
         Head::Tcp => remote.stage().may_be_followed(),
     };
+    let closed = sock.state() == tcp_state::CLOSE;
+    // TCP sets an error before it closes.
+    read_barrier();
     if sock.has_seen_fin() && !followed {
         RecvState::Eof
     } else if sock.has_error() {
         RecvState::Reset
     } else if remote.is_read_shut() {
         RecvState::Eof
-    } else if sock.state() == tcp_state::CLOSE {
+    } else if closed {
         RecvState::NotConnected
     } else {
         RecvState::Empty

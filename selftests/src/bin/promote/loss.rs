@@ -345,6 +345,51 @@ pub(super) fn closed() -> Outcome {
     smcinfo::settled(before, 20_000)
 }
 
+/// An end whose device is slow closes when that breaks, or just before. The other end gets all bytes and the end, or an
+/// error: never the end alone.
+pub(super) fn cut() -> Outcome {
+    let mut cut = 0;
+    for round in 0..24 {
+        let (pair, at) = promoted()?;
+        let (closes, stays, card) = match round % 2 == 0 {
+            true => (pair.pair.client, pair.pair.server, "card_a"),
+            false => (pair.pair.server, pair.pair.client, "card_b"),
+        };
+        let mut bytes = [0; 700];
+        fill(7, at, &mut bytes);
+        trouble(card, "latency", 2_000_000_000);
+        let sent = sys::send_all(closes.raw(), &bytes);
+        if round % 4 < 2 {
+            trouble(card, "fatal", 1);
+            drop(closes);
+        } else {
+            drop(closes);
+            trouble(card, "fatal", 1);
+        }
+        guest::pause(20);
+        let mut got = vec![];
+        let end = loop {
+            match sys::recv_vec(stays.raw(), 5000, 0) {
+                Ok(some) if some.is_empty() => break Ok(got.len()),
+                Ok(some) => got.extend(some),
+                error => break error.map(|_| 0),
+            }
+        };
+        trouble(card, "latency", 0);
+        begin_anew();
+        sent.map_err(|e| format!("send: {e}"))?;
+        wanted("bytes", bytes.starts_with(&got), (round, got.len()))?;
+        match end {
+            Ok(len) => wanted("all before the end", len == bytes.len(), (round, len))?,
+            error => {
+                card::lost("an error", error)?;
+                cut += 1;
+            }
+        }
+    }
+    wanted("cut", cut != 0, cut)
+}
+
 /// Many at once, each with messages under way.
 pub(super) fn many() -> Outcome {
     let before = smcinfo::references();
