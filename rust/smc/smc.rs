@@ -43,7 +43,7 @@ use host::{
 };
 use report::{netlink, sock_diag::Diag};
 use smcr::{registry::Hotplug, SmcrRegistry, SMCR};
-use socket::{Candidates, Orphans, Registry, CANDIDATES, ORPHANAGE};
+use socket::{Candidates, Closings, Orphans, Registry, CANDIDATES, CLOSINGS, ORPHANAGE};
 use stream::local::{Rendezvous, RENDEZVOUS};
 
 module! {
@@ -84,6 +84,7 @@ struct Rsmc {
     _converter: convert::Registration,
     _family: Pin<KBox<family::Registration<Smc>>>,
     _orphans: EndOrphans,
+    _closings: EndClosings,
     _shrinker: shrinker::Registration<SmcrRegistry>,
     _netlink: Pin<KBox<genl::Registration<netlink::General>>>,
     _pnet: Pin<KBox<genl::Registration<netlink::Pnet>>>,
@@ -114,6 +115,19 @@ impl Drop for EndOrphans {
     }
 }
 
+/// Ends the connections of programs that have closed, as [`EndOrphans`] does attempts.
+struct EndClosings {
+    _installed: global::Guard<Closings>,
+}
+
+impl Drop for EndClosings {
+    fn drop(&mut self) {
+        if let Some(closings) = CLOSINGS.get() {
+            closings.end();
+        }
+    }
+}
+
 impl Rsmc {
     fn load(module: &'static ThisModule) -> Result<Self> {
         // The first steps: if the in-tree module is there, the kernel says so without a line of its own.
@@ -129,6 +143,9 @@ impl Rsmc {
         let candidates = CANDIDATES.install(Candidates::new()?)?;
         let orphans = EndOrphans {
             _installed: ORPHANAGE.install(Orphans::new()?)?,
+        };
+        let closings = EndClosings {
+            _installed: CLOSINGS.install(Closings::new()?)?,
         };
         let rings = stream::local::Registration::new()?;
         syn_option::draw_secret();
@@ -149,6 +166,7 @@ impl Rsmc {
             _converter: converter,
             _family: family,
             _orphans: orphans,
+            _closings: closings,
             _shrinker: shrinker,
             _netlink: netlink,
             _pnet: pnet,

@@ -12,7 +12,7 @@ use crate::{
     net::{
         args::{Addr, GetOption, Message, Poll, SetOption, Splice},
         overlay::{Handled, HasTied, Overlay},
-        socket::BsdSocket,
+        socket::{BsdSocket, OwnedBsdSocket},
         stock::{creators, syn, tables}, //
     }, //
 };
@@ -51,22 +51,30 @@ impl<T: Overlay> Adapter<T> {
         // SAFETY: The socket is part of a `socket_alloc`.
         let raw = unsafe { bindings::socket_private_xchg(sock, closing()) };
         // SAFETY: Taken out just now.
-        if let Slot::Filled(data) = unsafe { Self::interpret(raw) } {
+        let rest = if let Slot::Filled(data) = unsafe { Self::interpret(raw) } {
             // `reclaim` leaves it alone from now on.
             data.tied().end();
-            T::release(Arc::clone(&data), socket);
+            T::release(Arc::clone(&data), socket)
         } else {
             creators::disown(socket);
-        }
+            None
+        };
         creators::count(socket, -1);
         syn::end(socket.sock());
         socket.sock().release_stream();
         // SAFETY: The wait queue ends with the socket; hooks on it must leave.
         unsafe { bindings::wake_up_pollfree(sock) };
+        let taken = rest.is_some_and(|rest| {
+            // SAFETY: The socket has a sock, and is being released: its last file has gone, and the hooks on it have left.
+            let socket = unsafe { OwnedBsdSocket::take_over(sock) };
+            let taken = socket.is_ok();
+            T::goes_on(rest, socket.ok());
+            taken
+        });
         let ret = match native.release {
             // SAFETY: TCP's release, called once.
-            Some(release) => unsafe { release(sock) },
-            None => 0,
+            Some(release) if !taken => unsafe { release(sock) },
+            _ => 0,
         };
         if !raw.is_null() {
             // SAFETY: The pointer comes from `attach` (release runs once, so it was not the mark of

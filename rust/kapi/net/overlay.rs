@@ -15,7 +15,7 @@ pub use tied::{HasTied, Tied};
 
 use crate::net::{
     args::{Addr, GetOption, Message, Poll, SetOption, Splice},
-    socket::BsdSocket, //
+    socket::{BsdSocket, OwnedBsdSocket}, //
 };
 use kernel::{prelude::*, sync::Arc};
 
@@ -48,7 +48,7 @@ pub enum Handled {
 ///     args::{Addr, GetOption, Message, Poll, SetOption, Splice},
 ///     family::{Names, Registration},
 ///     overlay::{Handled, Overlay, Tied},
-///     socket::BsdSocket, //
+///     socket::{BsdSocket, OwnedBsdSocket}, //
 /// };
 /// use kernel::{
 ///     prelude::*,
@@ -72,6 +72,7 @@ pub enum Handled {
 ///
 /// impl Overlay for Counting {
 ///     type Data = Sent;
+///     type Rest = ();
 ///
 ///     fn create(socket: &BsdSocket) -> Result<Arc<Sent>> {
 ///         let sent = Sent {
@@ -83,10 +84,13 @@ pub enum Handled {
 ///
 ///     fn attached(_: &Arc<Sent>, _: &BsdSocket) {}
 ///
-///     fn release(data: Arc<Sent>, _: &BsdSocket) {
+///     fn release(data: Arc<Sent>, _: &BsdSocket) -> Option<()> {
 ///         pr_info!("{} bytes\n", data.bytes.load(Relaxed));
 /// #         TOTAL.fetch_add(data.bytes.load(Relaxed), Relaxed);
+///         None
 ///     }
+///
+///     fn goes_on(_: (), _: Option<OwnedBsdSocket>) {}
 ///
 ///     fn connect(_: &Arc<Sent>, socket: &BsdSocket, addr: &Addr<'_>, flags: i32) -> Result {
 ///         socket.native_connect(addr, flags)
@@ -190,6 +194,8 @@ pub enum Handled {
 pub trait Overlay: Sized + Send + Sync + 'static {
     /// The overlay's state of a socket.
     type Data: HasTied;
+    /// What goes on with a connection whose file has been closed.
+    type Rest;
 
     /// Makes the data of a socket that is used for the first time.
     ///
@@ -214,8 +220,13 @@ pub trait Overlay: Sized + Send + Sync + 'static {
     /// [`Overlay::release`], and while calls of other threads may be under way.
     fn left(_data: &Arc<Self::Data>) {}
 
-    /// Gives up the socket, which is being closed; TCP's own release follows.
-    fn release(data: Arc<Self::Data>, socket: &BsdSocket);
+    /// Gives up the socket, which is being closed. TCP's own release follows, unless something is returned: then
+    /// [`Overlay::goes_on`] does.
+    fn release(data: Arc<Self::Data>, socket: &BsdSocket) -> Option<Self::Rest>;
+
+    /// Goes on with a connection whose file has been closed. `socket` has it from now on; without one TCP's own release
+    /// follows.
+    fn goes_on(rest: Self::Rest, socket: Option<OwnedBsdSocket>);
 
     /// Handles connect(); see TCP's for the errors.
     fn connect(data: &Arc<Self::Data>, socket: &BsdSocket, addr: &Addr<'_>, flags: i32) -> Result;

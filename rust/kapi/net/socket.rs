@@ -469,6 +469,62 @@ impl OwnedBsdSocket {
         Self(socket)
     }
 
+    /// Moves the connection of a socket that is being closed to a new one; the old one has none afterwards.
+    ///
+    /// # Safety
+    ///
+    /// `old` has a TCP sock, and is being released: nobody uses it any more but the caller, in process context.
+    ///
+    /// # Errors
+    ///
+    /// `ENFILE` or `ENOMEM`; `old` has its sock then.
+    pub(crate) unsafe fn take_over(old: *mut bindings::socket) -> Result<Self> {
+        let mut socket = ptr::null_mut();
+        // SAFETY: `old` has a sock, by the caller's promise.
+        let family = unsafe { BsdSocket::from_raw(old) }.sock().family();
+        // SAFETY: `socket` is valid for writing a pointer.
+        to_result(unsafe {
+            bindings::sock_create_lite(
+                i32::from(family),
+                bindings::sock_type_SOCK_STREAM as ffi::c_int,
+                bindings::IPPROTO_TCP as ffi::c_int,
+                &mut socket,
+            )
+        })?;
+        // SAFETY:
+        // - `old` has a sock and is used by nobody else, by the caller's promise. Its waiters have been told that its queue
+        //   ends, or are told now.
+        // - The new socket has no `sk` and is known to nobody else.
+        // - The reference that the old socket has to the sock becomes the new one's.
+        unsafe {
+            let sk: *mut bindings::sock = (*old).sk.cast();
+            bindings::wake_up_pollfree(old);
+            ungraft(old);
+            (*old).sk = ptr::null_mut();
+            (*socket).ops = tables::native(family);
+            bindings::socket_set_owner(socket, sk);
+            bindings::lock_sock(sk);
+            bindings::sock_graft(sk, socket);
+            bindings::release_sock(sk);
+            (*socket).state = bindings::socket_state_SS_CONNECTED;
+            // INVARIANT: Established above; `sock_create_lite` does not return null on success.
+            Ok(Self(NonNull::new_unchecked(socket)))
+        }
+    }
+
+    /// Closes the connection as a program's close() would: in good order, unless bytes were not read. May sleep for
+    /// `SO_LINGER`.
+    pub fn close(self) {
+        let socket = self.0.as_ptr();
+        core::mem::forget(self);
+        // SAFETY: We own the socket, and its operations are TCP's.
+        unsafe {
+            // In this order, on which `WaitHook` relies.
+            bindings::wake_up_pollfree(socket);
+            bindings::sock_release(socket);
+        }
+    }
+
     /// Takes the connection out again; the socket is freed.
     pub fn into_sock(self) -> OwnedSock {
         self.take()

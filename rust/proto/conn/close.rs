@@ -37,6 +37,17 @@ pub enum CloseMode {
     Abort,
 }
 
+/// How far the end of a connection is that [`Conn::begin_closing`] has begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Closing {
+    /// The peer has not been told everything.
+    UnderWay,
+    /// It has been told. It may have left its ring before, of which this end hears by TCP.
+    Said,
+    /// The peer has closed, too, or nothing more can be said.
+    Over,
+}
+
 /// Directions of a connection that are still open, as TCP would count it: what is in the ring can
 /// be read all the same, and the program may try to send after the peer has closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,6 +125,49 @@ impl Conn {
             self.tx.due = true;
         }
         self.begin_close(mode, now)
+    }
+
+    /// The program has closed its last descriptor, and its stream can go on by TCP: [`Conn::close`] follows when the peer
+    /// has been told everything, of which [`Actions::STATE`] tells, or when that cannot be. Returns `None`, and does
+    /// nothing, where there is no need: the peer has closed, or this end aborts, as the program has not read everything.
+    pub fn begin_closing(&mut self, now: Instant) -> Option<Actions> {
+        let l = &self.life;
+        let may = l.keeps_tcp
+            && !l.released
+            && !l.tcp_ended
+            && (!l.killed || l.suspended)
+            && !l.sent.has(StateFlags::ABORT)
+            && !l.received.any(StateFlags::ANY_CLOSE)
+            && !self.rx.holds_unread();
+        if !may {
+            return None;
+        }
+        self.life.closing = true;
+        Some(self.shutdown_both(now))
+    }
+
+    /// Returns how far the end is that [`Conn::begin_closing`] has begun.
+    #[must_use]
+    pub fn closing(&self) -> Closing {
+        let l = &self.life;
+        if l.killed && !l.suspended || l.received.any(StateFlags::ANY_CLOSE) {
+            Closing::Over
+        } else if l.closing || l.suspended || self.asks_to_leave() {
+            Closing::UnderWay
+        } else {
+            Closing::Said
+        }
+    }
+
+    fn notice_all_said(&mut self) -> Actions {
+        let all = self.life.closing
+            && !self.life.killed
+            && self.life.sent.any(StateFlags::ANY_CLOSE)
+            && !self.tx.due
+            && self.tx.in_flight == 0
+            && self.tx.unsent() == 0;
+        self.life.closing &= !all;
+        Actions::NONE.with_if(Actions::STATE, all)
     }
 
     /// Reports whether we have sent CLOSED, and the peer has sent neither end flag.
@@ -289,7 +343,7 @@ impl Conn {
         if !ends && !self.life.killed && !self.life.released {
             return Actions::NONE;
         }
-        self.end_tcp() | self.finish_end()
+        self.notice_all_said() | self.end_tcp() | self.finish_end()
     }
 
     /// Has the TCP connection end when our stream has, and the peer has all of it: as it would had the

@@ -12,7 +12,6 @@
 
 use super::life::{
     Order,
-    Pending,
     Question, //
 };
 use super::{
@@ -74,12 +73,11 @@ impl Conn {
     }
 
     fn try_leave(&mut self, order: Order) -> Option<Actions> {
-        let ends = self.life.sent.with(self.life.received);
         let over = self.life.killed
             || self.life.released
             || self.life.tcp_ended
-            || ends.any(StateFlags::ANY_CLOSE)
-            || self.life.pending == Some(Pending::Close)
+            || self.life.received.any(StateFlags::ANY_CLOSE)
+            || self.life.sent.has(StateFlags::ABORT)
             || matches!(self.state, ConnState::Init | ConnState::Closed);
         if over {
             return None;

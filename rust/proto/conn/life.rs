@@ -106,6 +106,8 @@ pub(super) struct Life {
     pub(super) order: Order,
     /// TCP stays open until both streams have ended; see [`Conn::begins_with`](super::Conn::begins_with).
     pub(super) keeps_tcp: bool,
+    /// The program has closed, and TCP waits until all has been said; see [`Conn::begin_closing`](super::Conn::begin_closing).
+    pub(super) closing: bool,
     /// Bytes that the peer must have read before the rings may be left.
     pub(super) marks: u8,
     /// Nothing can be sent any more.
@@ -142,6 +144,7 @@ impl Life {
             question: Question::Not,
             order: Order::None,
             keeps_tcp: false,
+            closing: false,
             marks: 0,
             link_lost: false,
             exposed: false,

@@ -112,6 +112,7 @@ pub use abort::{
 pub use actions::Actions;
 pub use close::{
     CloseMode,
+    Closing,
     Directions, //
 };
 pub use error::{

@@ -5,16 +5,17 @@
 use crate::{
     entry::sockopt,
     handshake::crossing::RECEIVE,
-    socket::{accept, connect, crossing, listen, path, Phase, SmcSock}, //
+    socket::{accept, connect, crossing, listen, path, promotion, Phase, SmcSock}, //
     stream::{
         local::{receive_quickly, send_quickly},
+        remote::Remote,
         Stream, //
     },
 };
 use kapi::net::{
     args::{flags, Addr, GetOption, Message, Poll, SetOption, Splice},
     overlay::{Handled, Overlay},
-    socket::BsdSocket,
+    socket::{BsdSocket, OwnedBsdSocket},
     uapi::{O_NONBLOCK, SHUT_RD, SHUT_RDWR}, //
 };
 use kernel::{prelude::*, sync::Arc};
@@ -37,6 +38,7 @@ impl Smc {
 
 impl Overlay for Smc {
     type Data = SmcSock;
+    type Rest = Arc<Remote>;
 
     fn create(socket: &BsdSocket) -> Result<Arc<SmcSock>> {
         let data = SmcSock::new(socket.sock().into(), Phase::Init)?;
@@ -59,8 +61,12 @@ impl Overlay for Smc {
         data.given_back();
     }
 
-    fn release(data: Arc<SmcSock>, socket: &BsdSocket) {
-        data.close(Some(socket));
+    fn release(data: Arc<SmcSock>, socket: &BsdSocket) -> Option<Arc<Remote>> {
+        data.close(Some(socket))
+    }
+
+    fn goes_on(remote: Arc<Remote>, socket: Option<OwnedBsdSocket>) {
+        promotion::goes_on(remote, socket);
     }
 
     fn connect(data: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, flags: i32) -> Result {

@@ -10,8 +10,10 @@
 //! it: nothing goes there but the marks by which the two ends agree to turn; see [`crate::stream::remote`]. No program
 //! waits for any of that, and where something fails the connection goes on by TCP, to be tried again later.
 
+mod closing;
 mod dialer;
 
+pub(crate) use closing::{goes_on, Closings, CLOSINGS};
 pub(crate) use dialer::{Orphans, ORPHANAGE};
 
 use super::{

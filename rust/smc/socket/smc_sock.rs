@@ -23,7 +23,11 @@ use crate::{
         waiter::Waiter, //
     },
     smcr::SmcConn,
-    stream::{local::Local, remote::Remote, Stream}, //
+    stream::{
+        local::Local,
+        remote::{Closed, Remote},
+        Stream, //
+    }, //
 };
 use kapi::{
     errno::{self, Errno},
@@ -450,16 +454,21 @@ impl SmcSock {
             .ended(&namespace.sysctls, services, &ended);
     }
 
-    /// Ends what is under way to promote the connection, as its file is being closed. Returns the SMC-R connection that is
-    /// to be closed with it, and whether TCP has bytes that the program has not read.
-    fn close_remote(&self) -> Option<(Arc<SmcConn>, bool)> {
-        let remote = self.remote()?;
-        // Nothing else is under way where there was no attempt.
-        candidates::leave(&self.sock, remote.numbers()?);
+    /// Ends what is under way to promote the connection, as its file is being closed. Returns what is to be done with the
+    /// SMC-R connection.
+    fn close_remote(&self, may_stay: bool) -> Closed {
+        let Some(remote) = self.remote() else {
+            return Closed::Nothing;
+        };
+        let Some(numbers) = remote.numbers() else {
+            // Nothing else is under way where there was no attempt.
+            return Closed::Nothing;
+        };
+        candidates::leave(&self.sock, numbers);
         if let Some(dialer) = remote.take_dialer() {
             dialer.orphan();
         }
-        remote.close()
+        remote.close(may_stay)
     }
 
     /// Ends the same for connect() that dissolves the connection.
@@ -473,8 +482,9 @@ impl SmcSock {
         }
     }
 
-    /// Closes the socket: its file is being closed, or has been without us and is not here.
-    pub(crate) fn close(&self, socket: Option<&BsdSocket>) {
+    /// Closes the socket: its file is being closed, or has been without us and is not here. Returns what has to go on before
+    /// TCP may be closed.
+    pub(crate) fn close(&self, socket: Option<&BsdSocket>) -> Option<Arc<Remote>> {
         self.detached();
         self.unhook();
         let old = self.state.lock().set(Phase::Closed);
@@ -488,13 +498,21 @@ impl SmcSock {
             local.close();
         }
         let mut unread = false;
-        let old = match (self.close_remote(), old) {
+        // A program that waits is to know that the peer has everything, and one that does not wants a reset.
+        let waits = self.sock.lingers_not() || self.sock.linger_timeout() != 0;
+        let old = match (self.close_remote(socket.is_some() && !waits), old) {
+            (Closed::Stays, old) => {
+                if let Phase::Smc(conn) = &old {
+                    self.tell_moved(conn);
+                }
+                return self.remote().cloned();
+            }
             // It was between TCP and this.
-            (Some((conn, of_tcp)), Phase::Path(_)) => {
+            (Closed::Ends(conn, of_tcp), Phase::Path(_)) => {
                 unread = of_tcp;
                 Phase::Smc(conn)
             }
-            (_, old) => old,
+            (Closed::Nothing | Closed::Ends(..), old) => old,
         };
         match old {
             Phase::Connecting => self.abandoned(),
@@ -516,6 +534,7 @@ impl SmcSock {
             }
             _ => (),
         }
+        None
     }
 }
 

@@ -36,7 +36,7 @@ use account::Attempts;
 use kapi::{
     errno,
     net::{
-        sock::Sock,
+        sock::{tcp_state, Sock},
         socket::BsdSocket,
         uapi::{SHUT_RD, SHUT_RDWR, SHUT_WR}, //
     },
@@ -57,6 +57,7 @@ use kernel::{
     },
 };
 use smc_proto::{
+    conn::{CloseMode, Closing},
     path::{Head, Route},
     promotion::{may_cut, Promotion, Side, Stage, Step},
     reason::Reason,
@@ -164,6 +165,17 @@ pub(crate) enum Outcome {
     Promoted,
     /// The rings are left again: the socket is not the SMC-R connection's any more.
     Left,
+}
+
+/// What [`Remote::close`] leaves.
+pub(crate) enum Closed {
+    /// Nothing.
+    Nothing,
+    /// An SMC-R connection that is to be closed, too, and whether TCP has bytes that the program has not read, of which the
+    /// peer hears as of an abort.
+    Ends(Arc<SmcConn>, bool),
+    /// The stream: TCP is not to be closed before [`Remote::closing`] says so.
+    Stays,
 }
 
 impl Remote {
@@ -726,16 +738,18 @@ impl Remote {
         }
     }
 
-    /// Ends the stream: the socket's file is being closed. Returns the SMC-R connection that is to be closed, too, and
-    /// whether TCP has bytes that the program has not read, of which the peer hears as of an abort.
-    pub(crate) fn close(&self) -> Option<(Arc<SmcConn>, bool)> {
+    /// Ends the stream: the socket's file is being closed. With `may_stay` the TCP connection can be kept for a while.
+    pub(crate) fn close(&self, may_stay: bool) -> Closed {
+        if may_stay && self.stays() {
+            return Closed::Stays;
+        }
         self.settle();
         let mut machine = self.machine.lock();
         machine.closed = true;
         if let Some(conn) = self.conn(&machine).filter(|conn| conn.is_suspended()) {
             self.close_left(&mut machine, &conn);
             machine.conn = None;
-            return None;
+            return Closed::Nothing;
         }
         while let Some(step) = self.next(&mut machine).filter(|step| *step != Step::Turn) {
             self.perform(&mut machine, step, Reason::PathRefused);
@@ -750,7 +764,57 @@ impl Remote {
         // No SMC-R connection had come of it.
         self.ended(Reason::PathEnds);
         let unread = self.sock.arrived_bytes() != 0;
-        machine.conn.take().map(|conn| (conn, unread))
+        match machine.conn.take() {
+            Some(conn) => Closed::Ends(conn, unread),
+            None => Closed::Nothing,
+        }
+    }
+
+    /// Begins to close a stream that has left TCP, or is on its way back there, if the program has read everything: TCP is
+    /// kept, so that the peer gets the rest also when the link is lost meanwhile.
+    fn stays(&self) -> bool {
+        let machine = self.machine.lock();
+        let apart = matches!(machine.promotion.stage(), Stage::Turned | Stage::Returning);
+        let conn = machine.conn.as_ref().filter(|_| apart);
+        conn.is_some_and(|conn| {
+            conn.has_lifeline() && self.enter().unread().0 == 0 && conn.begin_closing()
+        })
+    }
+
+    /// Goes on with a stream of which [`Remote::close`] has said that it stays. Returns how far its end
+    /// is; it is over also when TCP has what the peer lacks.
+    pub(crate) fn closing(&self) -> Closing {
+        let _ = self.advance();
+        if self.sock.state() == tcp_state::CLOSE {
+            return Closing::Over;
+        }
+        match self.stage() {
+            Stage::Turned => {
+                let machine = self.machine.lock();
+                let conn = machine.conn.as_ref();
+                conn.map_or(Closing::Over, |conn| conn.closing())
+            }
+            Stage::Returning => Closing::UnderWay,
+            Stage::Tcp | Stage::Offered | Stage::Bound | Stage::Due => Closing::Over,
+        }
+    }
+
+    /// Ends such a stream; TCP is closed after this.
+    pub(crate) fn end_closing(&self) {
+        let mut machine = self.machine.lock();
+        machine.closed = true;
+        let Some(conn) = machine.conn.take() else {
+            return;
+        };
+        if conn.is_suspended() {
+            self.close_left(&mut machine, &conn);
+        } else {
+            if conn.is_killed() {
+                // The peer lacks something, and does not hear of it otherwise.
+                self.sock.abort();
+            }
+            conn.close(CloseMode::Graceful);
+        }
     }
 
     /// Ends what is between the two carriers, and tells whether TCP alone has the stream now: an end for good.

@@ -103,7 +103,8 @@ impl WorkItem for Registry {
         full_barrier();
         let (mut all, mut given_back) = (0u32, 0u32);
         this.each(|socket| {
-            if reclaim(socket, || socket.close(None)) {
+            // Without a socket nothing is left to go on.
+            if reclaim(socket, || drop(socket.close(None))) {
                 this.list.leave(socket);
                 return;
             }

@@ -4,12 +4,12 @@
 //! [`Remote`](crate::stream::remote::Remote), which tells the two ends what each other has got.
 
 use super::{Locked, SmcConn, MARKS};
-use crate::host::promotions::Cause;
+use crate::host::{clock::now, promotions::Cause};
 use core::ops::Range;
 use kapi::rdma::ring::Ring;
 use kernel::sync::Arc;
 use smc_proto::{
-    conn::{Actions, Conn, ProtoError},
+    conn::{Actions, Closing, Conn, ProtoError},
     cursor::Pos,
     ring::Pieces,
     wire::{clc::Extensions, promotion::Record}, //
@@ -37,6 +37,27 @@ impl SmcConn {
         if self.group.extensions().has(Extensions::LEAVES) {
             self.proto.lock().may_leave();
         }
+    }
+
+    /// Begins to close: the program has, and its stream can go on by TCP; [`SmcConn::close`] follows. Returns false, and
+    /// does nothing, where there is no need.
+    pub(crate) fn begin_closing(self: &Arc<Self>) -> bool {
+        let actions = self.proto.lock().begin_closing(now());
+        let begins = actions.is_some();
+        if let Some(actions) = actions {
+            self.perform(actions);
+        }
+        begins
+    }
+
+    /// Returns how far that is.
+    pub(crate) fn closing(&self) -> Closing {
+        self.proto.lock().closing()
+    }
+
+    /// Tells whether the connection has ended without the peer's doing.
+    pub(crate) fn is_killed(&self) -> bool {
+        self.proto.lock().is_killed()
     }
 
     /// Asks the peer to leave the rings, for this cause. Returns whether it is asked. Any context.
