@@ -19,13 +19,6 @@ void rsmc_helper_sk_data_ready(struct sock *sk)
 	read_unlock_bh(&sk->sk_callback_lock);
 }
 
-void rsmc_helper_sk_write_space(struct sock *sk)
-{
-	read_lock_bh(&sk->sk_callback_lock);
-	sk->sk_write_space(sk);
-	read_unlock_bh(&sk->sk_callback_lock);
-}
-
 void rsmc_helper_sk_report_error(struct sock *sk)
 {
 	read_lock_bh(&sk->sk_callback_lock);

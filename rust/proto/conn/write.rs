@@ -158,13 +158,13 @@ impl Conn {
         if n == 0 {
             return Ok(Actions::NONE);
         }
+        if hint.urgent && self.tx.frozen {
+            // The mark would be lost if the peer has left; the answer comes soon.
+            self.overwritten(n);
+            return Err(Misuse);
+        }
         self.tx.prepared = self.tx.prepared.wrapping_add(u64::from(n));
         if hint.urgent {
-            if self.tx.frozen {
-                // The mark would be lost if the peer has left; the answer comes soon.
-                self.tx.prepared = self.tx.prepared.wrapping_sub(u64::from(n));
-                return Err(Misuse);
-            }
             self.tx.urgent_end = NonZeroU64::new(self.tx.prepared);
             // The announcement goes out even if the window is closed.
             self.tx.due = true;

@@ -170,7 +170,9 @@ impl Overlay for Smc {
     }
 
     fn splice_ended(data: &Arc<SmcSock>) -> bool {
-        let Some(conn) = data.smc() else { return false };
+        let Some(conn) = data.written_smc() else {
+            return false;
+        };
         // As TCP: what only waited for more of the source goes out, what TCP_CORK holds stays.
         if !conn.sock().is_corked() {
             conn.push();

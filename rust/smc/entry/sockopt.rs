@@ -162,7 +162,7 @@ pub(crate) fn set(
         }
         (IPPROTO_TCP, TCP_NODELAY | TCP_CORK) => {
             let on = option.int()? != 0;
-            if let Some(conn) = this.smc() {
+            if let Some(conn) = this.written_smc() {
                 let nodelay = option.name() == TCP_NODELAY;
                 // Both send what was held back.
                 if on == nodelay {

@@ -273,6 +273,14 @@ impl SmcSock {
         }
     }
 
+    /// Returns the SMC connection into whose ring the program writes, which may read from TCP still.
+    pub(crate) fn written_smc(&self) -> Option<Arc<SmcConn>> {
+        match self.state.smc() {
+            Some(conn) => Some(conn.clone()),
+            None => self.remote()?.enter().turned().cloned(),
+        }
+    }
+
     /// Returns the end of a local path, if this is one; it may be on TCP still.
     #[inline]
     pub(crate) fn local(&self) -> Option<&Local> {

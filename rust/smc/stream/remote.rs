@@ -190,6 +190,11 @@ impl Remote {
         side: Side,
     ) -> Result<Arc<Self>> {
         let due_at = threshold(&namespace, side);
+        let is_shut = sock.is_receive_shut() && {
+            // A FIN shuts it, too, and is marked with the lock held.
+            let guard = sock.lock();
+            guard.sock().is_receive_shut() && !guard.sock().has_seen_fin()
+        };
         let promotion = Promotion::new(side);
         Arc::pin_init(
             pin_init!(Self {
@@ -199,7 +204,7 @@ impl Remote {
                 numbers: SetOnce::new(),
                 stage: Word::new(Stage::Tcp as u32),
                 route: Count::new(Route::TCP.word()),
-                read_shut: Word::new(0),
+                read_shut: Word::new(u32::from(is_shut)),
                 write_shut: Word::new(0),
                 bound_to_tcp: Word::new(0),
                 broken: Word::new(0),
@@ -550,14 +555,15 @@ impl Remote {
     }
 
     fn reset(&self, machine: &mut Machine) {
+        // First: a writer that finds no ring any more must not give TCP its bytes.
+        self.sock.set_error(errno::ECONNABORTED);
+        self.sock.abort();
         self.broken.set(1);
         if let Some(conn) = machine.conn.take() {
             conn.shut_read();
             conn.dissolve();
         }
         self.ended(Reason::NoActiveLink);
-        self.sock.set_error(errno::ECONNABORTED);
-        self.sock.abort();
     }
 
     /// Makes the stage seen by those who do not lock the machine, and the peer's cut by readers.
@@ -569,6 +575,9 @@ impl Remote {
             let route = Route::TCP.promoted(position).unwrap_or(Route::TCP);
             self.route.release(route.word());
             self.passes();
+            if let Some(conn) = &machine.conn {
+                conn.is_followed();
+            }
             // What came before the mark of it may be all that they wait for.
             self.sock.wake_readers();
         }
@@ -682,10 +691,11 @@ impl Remote {
     fn passes(&self) -> bool {
         let route = self.route();
         let passed = route.passed(self.sock.position(), false);
-        if passed != route {
-            self.route.release(passed.word());
+        // Who looks without a lock may be late, and the rings be left since.
+        match passed != route && !self.route.replace(route.word(), passed.word()) {
+            true => self.route().head() == Head::Ring,
+            false => passed.head() == Head::Ring,
         }
-        passed.head() == Head::Ring
     }
 
     /// Handles shutdown(): `how` as in the system call.

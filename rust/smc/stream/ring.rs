@@ -403,7 +403,8 @@ fn put(
             // It may not write any more; or the stream goes on by TCP, which takes the same bytes.
             msg.put_back(taken);
             look_for_room(conn)?;
-            return Err(Stop::Full);
+            // There is room, but an urgent byte waits for what the peer answers.
+            return Err(if hint.urgent { Stop::Later } else { Stop::Full });
         }
     };
     if !hint.urgent {

@@ -9,6 +9,7 @@ use kapi::{
     errno,
     net::{
         args::{flags, Message},
+        sock::tcp_state,
         socket::BsdSocket,
         wait, //
     },
@@ -194,7 +195,10 @@ fn send_on(
                     Err(err) => return Err(err),
                 }
             }
-            Err(_) if sent > 0 => return Ok(sent),
+            Err(stop) if sent > 0 => {
+                give_back_error(stream, stop);
+                return Ok(sent);
+            }
             Err(stop) => return Err(failed(stream, stop, no_signal)),
         }
         let more = rest(stream, msg, sent, carried);
@@ -207,6 +211,18 @@ fn send_on(
 fn wait_for_room(stream: &impl StreamIo, socket: &BsdSocket, timeout: isize) -> Result<isize> {
     stream.count_full();
     wait::until(socket, wait::Kind::Shared, timeout, || stream.is_writable())
+}
+
+/// Has the next call tell of what ended TCP: this one, which has sent something, has fetched it from there.
+#[cold]
+fn give_back_error(stream: &impl StreamIo, stop: Stop) {
+    let sock = stream.sock();
+    match stop {
+        Stop::Tcp(err) if !errno::EPIPE.is(err) && sock.state() == tcp_state::CLOSE => {
+            sock.report_error(errno::Errno::of(err));
+        }
+        _ => (),
+    }
 }
 
 #[cold]

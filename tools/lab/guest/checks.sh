@@ -39,7 +39,7 @@ held)
 			told[text] = bad = 1
 		}
 		BEGIN {
-			names("Gates::lists Gates::places SmcrRegistry::groups ReadMostly::copies Rendezvous::waiting Candidates::waiting Orphans::all LossyMap::places " \
+			names("Gates::lists Gates::places SmcrRegistry::groups ReadMostly::copies Rendezvous::waiting Candidates::waiting Orphans::all Closings::all LossyMap::places " \
 				"Converter::state Counters::peers Promotions::peers Rules::current Namespace::settling Namespace::name LinkGroup::resources " \
 				"LinkGroup::state LinkGroup::timer Link::scheduler ConnTable::places RmbSlab::places Roster rdma::sq rdma::rq " \
 				"rdma::region rdma::ports", shared)
@@ -49,7 +49,7 @@ held)
 				"Listener::moving Listener::queues Listener::timer SmcConn::writers SmcConn::readers SmcConn::timer " \
 				"SmcConn::leases SmcConn::proto LocalDirection::writer LocalDirection::reader Registry::timer Registry::proc Rings::timer " \
 				"SynHooks::installed ReadMostly::changing Rules::changing Converter::conversion Converter::turned " \
-				"Remote::dialer Dialer::dial Remote::machine Remote::writer Remote::reader Gate::former " \
+				"Remote::dialer Dialer::dial Closing::kept Remote::machine Remote::writer Remote::reader Gate::former " \
 				"Link::stage rdma::channel rdma::mr rdma::fail rdma::reap rdma::close", own)
 			names("LocalDirection::writer LocalDirection::reader SmcConn::writers SmcConn::readers " \
 				"Remote::writer Remote::reader", faults)

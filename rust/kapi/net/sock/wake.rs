@@ -57,13 +57,6 @@ impl Sock {
         }
     }
 
-    /// Wakes those who wait for room to write, if there is room.
-    pub fn wake_writers(&self) {
-        // SAFETY: The sock is valid; the helper holds `sk_callback_lock`, under which the
-        // callbacks and `sk_wq` are stable.
-        unsafe { bindings::sk_write_space(self.as_ptr()) };
-    }
-
     /// Wakes all that watch for errors.
     #[inline]
     pub fn wake_error(&self) {

@@ -56,6 +56,10 @@ use smc_proto::{
     wire::{bufsize::BufSize, clc::RdmaEnd, ids::AlertToken, promotion::MARK_LEN}, //
 };
 
+/// Values of [`SmcConn::apart`].
+const APART: u32 = 1;
+const FOLLOWED: u32 = 2;
+
 /// The largest ring, in bytes: more cannot be registered at once everywhere.
 pub(crate) const RING_MAX: u32 = 1 << 20;
 
@@ -130,8 +134,9 @@ pub(crate) struct SmcConn {
     /// 1 when connect() has dissolved the connection: the program has kept the socket, to which errors are not
     /// reported any more.
     dissolved: Count,
-    /// 1 while the bytes of the socket go by TCP, and those of this connection are not the program's: its end is nobody's
-    /// business but of [`Remote`](crate::stream::remote::Remote).
+    /// [`APART`] while the bytes of the socket go by TCP, and those of this connection are not the program's: its end is
+    /// nobody's business but of [`Remote`](crate::stream::remote::Remote). [`FOLLOWED`] once the peer has turned: what
+    /// arrives is the program's, what it writes goes by TCP still. 0 otherwise.
     apart: Word,
     /// 1 if the stream can go on by TCP when the link is lost.
     lifeline: Word,
@@ -258,7 +263,7 @@ impl SmcConn {
                 reader: Atomic::new(0),
                 splices: Atomic::new(0),
                 dissolved: Count::new(0),
-                apart: Word::new(u32::from(apart)),
+                apart: Word::new(if apart { APART } else { 0 }),
                 lifeline: Word::new(0),
                 suspended: Word::new(0),
                 cause: Word::new(Cause::Peer as u32),
@@ -398,6 +403,14 @@ impl SmcConn {
         self.sock.busy_poll(self.napi_id, nonblock, has_ended);
     }
 
+    /// Takes note that what arrives from now on is the program's. The caller wakes pollers.
+    pub(crate) fn is_followed(&self) {
+        if self.is_apart() {
+            self.apart.set(FOLLOWED);
+            full_barrier();
+        }
+    }
+
     /// Makes the socket the connection's, which was apart from it.
     pub(crate) fn takes_over(&self) {
         self.apart.set(0);
@@ -406,6 +419,8 @@ impl SmcConn {
             // Nobody has been told while the socket was not the connection's.
             self.sock.signal_urgent();
         }
+        // Nor has a poller heard of the bytes that came meanwhile.
+        self.sock.wake_readers();
     }
 
     /// Tells whether the connection's end ends the socket's, too.

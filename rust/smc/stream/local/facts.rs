@@ -219,7 +219,8 @@ impl StreamIo for Local {
         match self.writes_ring() {
             _ if self.is_dissolved() => true,
             true => self.has_room() || self.stays() || !self.own().may_send(),
-            false => self.own().is_writable(),
+            // Another writer may have taken the room that this one was woken for.
+            false => self.own().becomes_writable(),
         }
     }
 

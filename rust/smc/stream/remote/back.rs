@@ -120,7 +120,10 @@ impl Remote {
                         }
                         // What has come can be read before the error is seen.
                         machine.back = None;
-                        self.sock.set_error(errno::ECONNABORTED);
+                        if self.sock.state() != tcp_state::CLOSE || self.sock.has_seen_fin() {
+                            self.sock.set_error(errno::ECONNABORTED);
+                        }
+                        // Otherwise TCP has told.
                         self.sock.abort();
                     }
                     false => {

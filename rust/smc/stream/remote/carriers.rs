@@ -101,7 +101,7 @@ impl Inside<'_> {
 
     /// Returns the SMC-R connection, if what this end writes goes by its ring.
     #[inline]
-    pub(super) fn turned(&self) -> Option<&Arc<SmcConn>> {
+    pub(crate) fn turned(&self) -> Option<&Arc<SmcConn>> {
         match self.stage() {
             Stage::Turned => self.carrier(),
             _ => None,

@@ -86,10 +86,16 @@ impl Inside<'_> {
         ended || self.is_shut_by_program() || sock.has_error() || sock.state() == tcp_state::CLOSE
     }
 
-    /// Tells whether the program has ended its receiving direction. TCP shuts it, too, and does not mark at the same
-    /// moment that a FIN or a reset was the reason.
+    /// Tells whether the program has ended its receiving direction, or TCP has without a FIN. That TCP has shut it does not
+    /// say so while it is open: it marks a moment later that a FIN was the reason.
     fn is_shut_by_program(&self) -> bool {
-        self.read_shut.get() != 0
+        self.read_shut.get() != 0 || self.is_cut_off()
+    }
+
+    fn is_cut_off(&self) -> bool {
+        let closed = self.sock.state() == tcp_state::CLOSE;
+        read_barrier();
+        closed && self.sock.is_receive_shut() && !self.sock.has_seen_fin()
     }
 
     /// poll() where the stream does not go by the rings alone.

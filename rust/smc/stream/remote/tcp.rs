@@ -145,7 +145,11 @@ fn take_from_either(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -
         // In this order: the ring may be left by others meanwhile, and TCP have bytes before its end.
         let state = state(remote);
         if !remote.leaves_ring(conn) {
-            return Ok(Look::Nothing(state));
+            return Ok(Look::Nothing(match conn.unread_bytes() {
+                0 => state,
+                // They have come since the look.
+                _ => RecvState::Empty,
+            }));
         }
     }
     let by_tcp = remote.stage() == Stage::Tcp && remote.route() == Route::TCP;
@@ -288,6 +292,10 @@ fn next(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
     let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
     let wanted = ask.wanted.min(left.unwrap_or(usize::MAX));
     let bytes = match sock.receive_now(msg, wanted, extra) {
+        // TCP counts a FIN before it says that it is one, and it is not the stream's end.
+        Ok(0) if hides || remote.stage().may_be_followed() => {
+            return Ok(Look::Nothing(RecvState::Empty));
+        }
         Ok(0) => return Ok(Look::Nothing(RecvState::Eof)),
         Ok(bytes) => bytes,
         Err(err) if err == EAGAIN => return Ok(Look::Nothing(RecvState::Empty)),
@@ -384,14 +392,14 @@ fn state_of_tcp(remote: &Inside<'_>) -> RecvState {
         Head::Until(_) => true,
         Head::Tcp => remote.stage().may_be_followed(),
     };
-    let closed = sock.state() == tcp_state::CLOSE;
+    let (shut, closed) = (remote.is_read_shut(), sock.state() == tcp_state::CLOSE);
     // TCP sets an error before it closes.
     read_barrier();
     if sock.has_seen_fin() && !followed {
         RecvState::Eof
     } else if sock.has_error() {
         RecvState::Reset
-    } else if remote.is_read_shut() {
+    } else if shut {
         RecvState::Eof
     } else if closed {
         RecvState::NotConnected

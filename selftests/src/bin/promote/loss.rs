@@ -497,7 +497,7 @@ pub(super) fn unsure() -> Outcome {
                 fill(7, at, &mut bytes);
                 sys::send_all(pair.client.raw(), &bytes).map_err(|e| format!("send: {e}"))?;
             }
-            Loss::ClientDevice.happen();
+            trouble("card_a", "fatal", 1);
             // The server's device has not found yet that nobody answers.
             guest::pause(50);
             let steps = [
@@ -507,7 +507,7 @@ pub(super) fn unsure() -> Outcome {
             wanted("the client waits", steps == [7, 6], steps)
         })();
         trouble("card_b", "latency", 0);
-        Loss::ClientDevice.mend();
+        begin_anew();
         done.and_then(|()| {
             if round % 2 == 0 {
                 let got = sys::recv_all(pair.server.raw(), 700);

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 56] = [
+const POINTS: [Point; 57] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -73,6 +73,7 @@ const POINTS: [Point; 56] = [
     ("idle.counted", idle::counted),
     ("idle.memory", idle::memory),
     ("idle.worse", idle::worse),
+    ("polled", seen::polled),
     ("seen.steps", seen::steps),
     ("seen.unreached", seen::unreached),
     ("seen.refused", seen::refused),

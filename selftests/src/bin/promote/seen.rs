@@ -164,16 +164,47 @@ fn until(
     }
 }
 
+/// A connection to a server whose TCP has room for so many bytes.
+fn begin_narrow(room: i32) -> Result<(Pair, Fd), String> {
+    let (listener, to) = listener();
+    sys::setopt(listener.raw(), libc::SOL_SOCKET, libc::SO_RCVBUF, room)
+        .map_err(|e| format!("SO_RCVBUF: {e}"))?;
+    Ok((connect(&listener, to)?, listener))
+}
+
+/// What the server writes by its ring wakes a poller of the client, whose own end cannot leave TCP yet.
+pub fn polled() -> Outcome {
+    after(16);
+    let (pair, _listener) = begin_narrow(2048)?;
+    let mut at = 0;
+    let held = sys::send(pair.client.raw(), &[9; 8192], libc::MSG_MORE);
+    wanted("held", held == Ok(8192), held)?;
+    for _ in 0..40 {
+        exchange(&pair.server, &pair.client, &mut at, 64)?;
+    }
+    until(&pair, "half of it", |client, server| {
+        client.step == DUE && server.step == TURNED
+    })?;
+    std::thread::scope(|threads| {
+        let client = &pair.client;
+        let poller = threads.spawn(move || sys::poll1(client.raw(), libc::POLLIN, 20_000));
+        guest::pause(100);
+        let sent = sys::send_all(pair.server.raw(), b"by the ring");
+        sent.map_err(|e| format!("send: {e}"))?;
+        let events = poller.join().expect("the poller");
+        wanted("woken", events == Ok(libc::POLLIN), events)?;
+        let step = step("a", client)?;
+        wanted("still half", step == DUE, step)
+    })
+}
+
 /// A promotion that stops in the midst: the client's end has given TCP bytes after which more is to follow, and turns with
 /// the next ones. TCP cannot send them before, as the server's has no room.
 pub fn steps() -> Outcome {
     const HELD: usize = 8192;
     after(16);
     let counted = Counted::now();
-    let (listener, to) = listener();
-    sys::setopt(listener.raw(), libc::SOL_SOCKET, libc::SO_RCVBUF, 2048)
-        .map_err(|e| format!("SO_RCVBUF: {e}"))?;
-    let pair = connect(&listener, to)?;
+    let (pair, _listener) = begin_narrow(2048)?;
     let mut at = 0;
     for _ in 0..6 {
         exchange(&pair.client, &pair.server, &mut at, 64)?;

@@ -2,7 +2,7 @@
 
 //! Actions that the protocol state asks for, and the end of a connection.
 
-use super::SmcConn;
+use super::{SmcConn, APART};
 use crate::host::{
     clock::{arm, now},
     namespace::Namespace, //
@@ -52,7 +52,8 @@ impl SmcConn {
             self.wake_readers();
         }
         if actions.has(Actions::WAKE_WRITER) {
-            self.sock.wake_writers();
+            // Whatever TCP has still to send: only the ring counts.
+            self.sock.wake_for_room();
         }
     }
 
@@ -60,7 +61,7 @@ impl SmcConn {
     /// edge-triggered one would take that for an event.
     #[inline]
     fn wake_readers(&self) {
-        match self.apart.get() != 0 || self.sock.has_low_water() && self.has_too_few() {
+        match self.apart.get() == APART || self.sock.has_low_water() && self.has_too_few() {
             false => self.sock.wake_readers(),
             true => self.sock.wake_sleepers(),
         }

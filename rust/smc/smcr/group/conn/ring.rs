@@ -216,7 +216,7 @@ impl SmcConn {
     pub(crate) fn retry_ring(&self) {
         if self.is_ring_enomem() {
             self.ring_enomem.set(0);
-            self.sock.wake_writers();
+            self.sock.wake_for_room();
         }
     }
 
