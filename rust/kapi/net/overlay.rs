@@ -83,7 +83,7 @@ pub enum Handled {
 ///
 ///     fn attached(_: &Arc<Sent>, _: &BsdSocket) {}
 ///
-///     fn release(data: Arc<Sent>, _: &BsdSocket) {
+///     fn release(data: &Arc<Sent>, _: &BsdSocket) {
 ///         pr_info!("{} bytes\n", data.bytes.load(Relaxed));
 /// #         TOTAL.fetch_add(data.bytes.load(Relaxed), Relaxed);
 ///     }
@@ -104,7 +104,7 @@ pub enum Handled {
 ///     ) -> Result<Arc<Sent>> {
 ///         // Never waits, for brevity.
 ///         let child = socket.sock().accept()?;
-///         new.adopt(socket, child);
+///         new.adopt(socket, child, true);
 ///         Self::create(new)
 ///     }
 ///
@@ -215,7 +215,7 @@ pub trait Overlay: Sized + Send + Sync + 'static {
     fn left(_data: &Arc<Self::Data>) {}
 
     /// Gives up the socket, which is being closed; TCP's own release follows.
-    fn release(data: Arc<Self::Data>, socket: &BsdSocket);
+    fn release(data: &Arc<Self::Data>, socket: &BsdSocket);
 
     /// Handles connect(); see TCP's for the errors.
     fn connect(data: &Arc<Self::Data>, socket: &BsdSocket, addr: &Addr<'_>, flags: i32) -> Result;

@@ -59,7 +59,7 @@ impl Overlay for Smc {
         data.given_back();
     }
 
-    fn release(data: Arc<SmcSock>, socket: &BsdSocket) {
+    fn release(data: &Arc<SmcSock>, socket: &BsdSocket) {
         data.close(Some(socket));
     }
 
