@@ -98,7 +98,8 @@ fn behind_usual(options: &[u8]) -> Option<&[u8]> {
 #[inline]
 fn known(rest: &[u8], seen: &mut Scan) -> bool {
     let identity = match rest.split_first_chunk() {
-        Some((&OPTION, behind)) => {
+        // One comparison, which a pattern of the bytes is not.
+        Some((first, behind)) if *first == OPTION => {
             seen.smc = Some(Found {
                 offset: USUAL.wrapping_add(2),
                 len: MIN_LEN,
