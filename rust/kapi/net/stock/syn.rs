@@ -17,12 +17,12 @@ mod fields;
 mod header;
 mod saved;
 
+pub(in crate::net) use self::saved::drop_saved_syn;
 pub use self::{
     answer::{answer, answered, choice},
     fields::{ANSWER_MAX, CHOICE_MAX, OWN_CHOICE},
     saved::{answer_to_saved_syn, keep_syns}, //
 };
-pub(in crate::net) use self::saved::drop_saved_syn;
 pub(crate) use self::{
     answer::{end, forget, watch_answer},
     fields::{choice_of, choose}, //
@@ -296,11 +296,7 @@ unsafe fn offer<P: Policy, const V6: bool>(
         let tp: *const bindings::tcp_sock = sk.cast();
         // SAFETY: A full socket on one of the overlay's tables is TCP's. TCP counts before it sends.
         let again = unsafe { ptr::read_volatile(&raw const (*tp).total_retrans) };
-        let context = SynContext {
-            choice,
-            net,
-            again,
-        };
+        let context = SynContext { choice, net, again };
         let syn = Syn {
             number: header.seq(),
             options: header.options(),
