@@ -70,7 +70,6 @@ impl Stream<'_> {
     /// # Errors
     ///
     /// Those of `tcp_recvmsg()`.
-    #[inline]
     pub(crate) fn receive(self, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
         match self {
             Self::Smcr(conn) => receive(conn, socket, msg),

@@ -75,8 +75,9 @@ impl Inside<'_> {
         over
     }
 
-    /// The same, where all bytes come by TCP, as far as is known.
-    #[inline]
+    /// The same, where all bytes come by TCP, as far as is known. Not inlined: reads of a promoted connection would have
+    /// fewer registers.
+    #[inline(never)]
     fn is_over_by_tcp(&self) -> bool {
         let sock = &*self.sock;
         let ended = sock.is_receive_shut() && !self.stage().may_be_followed();
