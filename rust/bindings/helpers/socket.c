@@ -280,11 +280,6 @@ int rsmc_helper_sk_take_error(struct sock *sk)
 
 /* net/sock.h: the receive queue */
 
-bool rsmc_helper_sk_has_unread(const struct sock *sk)
-{
-	return !skb_queue_empty_lockless(&sk->sk_receive_queue);
-}
-
 /* Bytes that have arrived in order and were not taken; without the lock, so a guess. */
 unsigned int rsmc_helper_sk_unread(const struct sock *sk)
 {

@@ -147,6 +147,11 @@ struct saved_syn *rsmc_helper_tcp_saved_syn(const struct sock *sk)
 	return tcp_sk(sk)->saved_syn;
 }
 
+void rsmc_helper_tcp_saved_syn_free(struct tcp_sock *tp)
+{
+	tcp_saved_syn_free(tp);
+}
+
 /* net/request_sock.h, net/inet_hashtables.h */
 
 spinlock_t *rsmc_helper_reqsk_hash_lockp(struct request_sock *req)

@@ -54,7 +54,7 @@ impl<T: Overlay> Adapter<T> {
         let rest = if let Slot::Filled(data) = unsafe { Self::interpret(raw) } {
             // `reclaim` leaves it alone from now on.
             data.tied().end();
-            T::release(Arc::clone(&data), socket)
+            T::release(&data, socket)
         } else {
             creators::disown(socket);
             None

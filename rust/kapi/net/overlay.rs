@@ -84,7 +84,7 @@ pub enum Handled {
 ///
 ///     fn attached(_: &Arc<Sent>, _: &BsdSocket) {}
 ///
-///     fn release(data: Arc<Sent>, _: &BsdSocket) -> Option<()> {
+///     fn release(data: &Arc<Sent>, _: &BsdSocket) -> Option<()> {
 ///         pr_info!("{} bytes\n", data.bytes.load(Relaxed));
 /// #         TOTAL.fetch_add(data.bytes.load(Relaxed), Relaxed);
 ///         None
@@ -108,7 +108,7 @@ pub enum Handled {
 ///     ) -> Result<Arc<Sent>> {
 ///         // Never waits, for brevity.
 ///         let child = socket.sock().accept()?;
-///         new.adopt(socket, child);
+///         new.adopt(socket, child, true);
 ///         Self::create(new)
 ///     }
 ///
@@ -222,7 +222,7 @@ pub trait Overlay: Sized + Send + Sync + 'static {
 
     /// Gives up the socket, which is being closed. TCP's own release follows, unless something is returned: then
     /// [`Overlay::goes_on`] does.
-    fn release(data: Arc<Self::Data>, socket: &BsdSocket) -> Option<Self::Rest>;
+    fn release(data: &Arc<Self::Data>, socket: &BsdSocket) -> Option<Self::Rest>;
 
     /// Goes on with a connection whose file has been closed. `socket` has it from now on; without one TCP's own release
     /// follows.

@@ -358,8 +358,13 @@ impl Sock {
     /// Returns whether something has arrived in TCP's stream and was not read; the end counts.
     #[inline]
     pub fn has_unread(&self) -> bool {
-        // SAFETY: The sock is valid; the queue's head is read with READ_ONCE.
-        unsafe { bindings::sk_has_unread(self.as_ptr()) }
+        // SAFETY: The sock is valid, and so only an address within it is computed.
+        let queue = unsafe { &raw const (*self.as_ptr()).sk_receive_queue };
+        // SAFETY: A queue begins with the pointer to its first packet, a word that is read without the lock, as by
+        // `skb_queue_empty_lockless()`; only its value is used.
+        let first = unsafe { ptr::read_volatile(queue.cast::<*const bindings::sk_buff_head>()) };
+        // An empty one points to itself.
+        !ptr::eq(first, queue)
     }
 
     /// Returns about how many bytes of TCP's stream were not read; the end counts as one.

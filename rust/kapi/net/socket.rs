@@ -383,13 +383,17 @@ impl BsdSocket {
 
     /// Makes `child` the connection behind this socket, which accept() is about to hand out.
     ///
-    /// `listener` is the socket that accept() was called on.
-    pub fn adopt(&self, listener: &BsdSocket, child: OwnedSock) {
+    /// `listener` is the socket that accept() was called on. The copy of the SYN, which TCP may have kept, stays if the
+    /// user `keeps_syn`.
+    pub fn adopt(&self, listener: &BsdSocket, child: OwnedSock, keeps_syn: bool) {
         let sk = child.into_raw();
         // SAFETY: accept() gives a new `struct socket` without `sk`, and `sk` was owned by us alone
-        // and is locked around the graft, as `inet_accept` does.
+        // and is locked around the graft, as `inet_accept` does, and so that the copy may be freed.
         unsafe {
             bindings::lock_sock(sk);
+            if !keeps_syn {
+                syn::drop_saved_syn(sk);
+            }
             bindings::__inet_accept(listener.as_ptr(), self.as_ptr(), sk);
             bindings::release_sock(sk);
         }

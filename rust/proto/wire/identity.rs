@@ -137,17 +137,17 @@ impl Identity {
     /// this version does not know, or not together.
     #[must_use]
     pub fn parse(option: &[u8]) -> Option<Self> {
-        let &[KIND, len, x, y, flags, a, b, c, d, e, f, g] = option else {
-            return None;
-        };
-        if usize::from(len) != LEN || [x, y] != EXPERIMENT || flags & VERSION_MASK != VERSION {
+        const HEAD: [u8; 4] = [KIND, LEN as u8, EXPERIMENT[0], EXPERIMENT[1]];
+        let option: &[u8; LEN] = option.try_into().ok()?;
+        let [head @ .., flags] = *option.first_chunk::<5>()?;
+        if head != HEAD || flags & VERSION_MASK != VERSION {
             return None;
         }
         if flags & FIRST != 0 && flags & !VERSION_MASK != FIRST {
             return None;
         }
         Some(Self {
-            proof: Proof([a, b, c, d, e, f, g]),
+            proof: Proof(*option.last_chunk()?),
             answer: flags & ANSWER != 0,
             strict: flags & STRICT != 0,
             joins: flags & JOINS != 0,

@@ -75,75 +75,59 @@ impl Scan {
 /// Length of the options with which most SYNs begin, of which none counts here.
 const USUAL: usize = 20;
 
-/// Tells whether these options begin as those of most SYNs do: with MSS, SACK permitted, timestamps, one byte of padding
-/// and window scale, as Linux has them.
+/// Returns what follows the options with which most SYNs begin, if these do: MSS, SACK permitted, timestamps, one byte
+/// of padding and window scale, as Linux has them.
 #[inline]
-fn is_usual(options: &[u8]) -> bool {
-    matches!(
-        options.first_chunk::<USUAL>(),
-        Some([
-            2,
-            4,
-            _,
-            _,
-            4,
-            2,
-            8,
-            10,
-            _,
-            _,
-            _,
-            _,
-            _,
-            _,
-            _,
-            _,
-            KIND_NOP,
-            3,
-            3,
-            _
-        ])
-    )
+fn behind_usual(options: &[u8]) -> Option<&[u8]> {
+    const FIRST: (u64, u64) = (
+        u64::from_be_bytes([2, 4, 0, 0, 4, 2, 8, 10]),
+        u64::from_be_bytes([255, 255, 0, 0, 255, 255, 255, 255]),
+    );
+    const LAST: (u32, u32) = (
+        u32::from_be_bytes([KIND_NOP, 3, 3, 0]),
+        u32::from_be_bytes([255, 255, 255, 0]),
+    );
+    let (usual, rest) = options.split_first_chunk::<USUAL>()?;
+    let first = u64::from_be_bytes(*usual.first_chunk()?);
+    let last = u32::from_be_bytes(*usual.last_chunk()?);
+    (first & FIRST.1 == FIRST.0 && last & LAST.1 == LAST.0).then_some(rest)
 }
 
-/// Returns what [`walk`] does of `rest`, which stands behind [`USUAL`] bytes that do not count, if that is nothing, or
-/// what two hosts with this module say.
+/// Notes what [`walk`] finds in `rest`, which stands behind [`USUAL`] bytes that do not count, if that is nothing, or
+/// what two hosts with this module say. Returns whether it is.
 #[inline]
-fn known(rest: &[u8]) -> Option<Scan> {
-    let mut seen = Scan::default();
-    let identity = match rest {
-        [KIND_NOP, KIND_NOP, KIND_EXPERIMENT, 6, 0xe2, 0xd4, 0xc3, 0xd9, rest @ ..] => {
+fn known(rest: &[u8], seen: &mut Scan) -> bool {
+    let identity = match rest.split_first_chunk() {
+        // One comparison, which a pattern of the bytes is not.
+        Some((first, behind)) if *first == OPTION => {
             seen.smc = Some(Found {
                 offset: USUAL.wrapping_add(2),
                 len: MIN_LEN,
             });
-            rest
+            behind
         }
-        rest => rest,
+        _ => rest,
     };
     if identity.is_empty() {
-        return Some(seen);
+        return true;
     }
     // One that ends the options.
-    let whole = identity.len() == identity::LEN && identity.first() == Some(&identity::KIND);
-    if !whole || identity.get(1) != Some(&(identity::LEN as u8)) {
-        return None;
+    let whole = identity.len() == identity::LEN;
+    if !whole || !identity.starts_with(&[identity::KIND, identity::LEN as u8]) {
+        return false;
     }
     seen.identity = Identity::parse(identity);
-    Some(seen)
+    true
 }
 
 /// Looks through the option bytes of a TCP header (those after its first 20
 /// bytes, up to its data offset) as Linux does: an impossible length ends it.
 pub fn scan(options: &[u8]) -> Scan {
-    let begin = match is_usual(options) {
-        true => USUAL,
-        false => 0,
-    };
-    let rest = options.get(begin..).unwrap_or(&[]);
-    match known(rest).filter(|_| begin != 0) {
-        Some(seen) => seen,
-        None => walk(options, begin),
+    let mut seen = Scan::default();
+    match behind_usual(options) {
+        Some(rest) if known(rest, &mut seen) => seen,
+        Some(_) => walk(options, USUAL),
+        None => walk(options, 0),
     }
 }
 

@@ -61,7 +61,7 @@ impl Overlay for Smc {
         data.given_back();
     }
 
-    fn release(data: Arc<SmcSock>, socket: &BsdSocket) -> Option<Arc<Remote>> {
+    fn release(data: &Arc<SmcSock>, socket: &BsdSocket) -> Option<Arc<Remote>> {
         data.close(Some(socket))
     }
 

@@ -352,6 +352,7 @@ impl syn::Policy for Announce {
 
     fn syn_ack(
         context: SynContext,
+        peer: [u8; 16],
         syn: Syn<'_>,
         syn_ack: SynAck<'_>,
     ) -> Option<(OptionBytes, u8)> {
@@ -368,7 +369,7 @@ impl syn::Policy for Announce {
             Answer::Smc | Answer::Join
                 if context.again == 0
                     && silent::refuses(&PeerAddr {
-                        address: context.peer,
+                        address: peer,
                         namespace: context.net,
                     }) =>
             {

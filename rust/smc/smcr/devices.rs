@@ -19,6 +19,8 @@ pub(crate) struct Devices {
     list: ReadMostly<Arc<Device>>,
     /// Numbers of cards and of others on the list.
     numbers: [Atomic<i32>; 2],
+    /// Of these, those that can carry connections.
+    fit: [Atomic<i32>; 2],
 }
 
 impl Devices {
@@ -27,6 +29,7 @@ impl Devices {
         pin_init!(Self {
             list <- ReadMostly::new(),
             numbers: [const { Atomic::new(0) }; 2],
+            fit: [const { Atomic::new(0) }; 2],
         })
     }
 
@@ -37,22 +40,25 @@ impl Devices {
     /// `ENOMEM`.
     pub(super) fn add(&self, device: &Arc<Device>) -> Result {
         self.list.add(device.clone(), |_| Ok(()))?;
-        self.number(device).fetch_add(1, Relaxed);
+        self.count(device, 1);
         Ok(())
     }
 
-    fn number(&self, device: &Device) -> &Atomic<i32> {
-        let [cards, others] = &self.numbers;
-        match device.is_software() {
-            false => cards,
-            true => others,
+    fn count(&self, device: &Device, by: i32) {
+        let of_its_kind = |[cards, others]: &[Atomic<i32>; 2]| {
+            let number = if device.is_software() { others } else { cards };
+            number.add(by, Relaxed);
+        };
+        of_its_kind(&self.numbers);
+        if device.unfit().is_none() {
+            of_its_kind(&self.fit);
         }
     }
 
     /// Removes a device.
     pub(super) fn remove(&self, device: &Arc<Device>) {
         if self.list.retain(|other| !Arc::ptr_eq(other, device)) {
-            self.number(device).fetch_sub(1, Relaxed);
+            self.count(device, -1);
         }
     }
 
@@ -85,12 +91,13 @@ impl Devices {
         among(false).or_else(|| among(true))
     }
 
-    /// Returns whether those that can carry connections are all software; `None` if there are none.
+    /// Returns whether those that can carry connections are all software; `None` if there are none. Any context.
     pub(crate) fn only_software(&self) -> Option<bool> {
-        let devices = self.list.read();
-        let fit = devices.iter().filter(|device| device.unfit().is_none());
-        fit.map(|device| device.is_software())
-            .reduce(|all, software| all && software)
+        let [cards, others] = &self.fit;
+        match (cards.load(Relaxed) != 0, others.load(Relaxed) != 0) {
+            (false, false) => None,
+            (cards, _) => Some(!cards),
+        }
     }
 
     /// Returns the device with the lowest number from `from` on.

@@ -34,6 +34,7 @@ pub(crate) fn accept(
         Phase::Fallback(fallback) => (None, Some(*fallback)),
         _ => (None, None),
     };
+    let keeps_syn = listener.as_ref().is_none_or(|l| l.keeps_syns());
     let mut timeout = socket.sock().receive_timeout(nonblock);
     loop {
         // One that was destroyed hands out nothing, even before the worker has come to it.
@@ -45,7 +46,7 @@ pub(crate) fn accept(
                 if full && this.sock.accept_pending() {
                     SmcSock::kick(this);
                 }
-                return hand_out(this, socket, new, ready);
+                return hand_out(this, socket, new, ready, keeps_syn);
             }
         }
         let taken = match &listener {
@@ -69,7 +70,7 @@ pub(crate) fn accept(
                 };
                 match listener.as_ref().filter(|l| l.has_queue()) {
                     Some(listener) => listener.push_ready(ready),
-                    None => return hand_out(this, socket, new, ready),
+                    None => return hand_out(this, socket, new, ready, keeps_syn),
                 }
                 continue;
             }
@@ -111,11 +112,12 @@ fn hand_out(
     socket: &BsdSocket,
     new: &BsdSocket,
     ready: Ready,
+    keeps_syn: bool,
 ) -> Result<Arc<SmcSock>> {
     match ready.verdict {
         Verdict::Tcp(fallback) => {
             let data = this.child(ready.sock.sock(), Phase::Fallback(fallback))?;
-            new.adopt(socket, ready.sock);
+            new.adopt(socket, ready.sock, keeps_syn);
             if !fallback.crossing {
                 new.become_native();
             }
@@ -124,7 +126,7 @@ fn hand_out(
         Verdict::Path(path) => {
             let path = path::begins(this.namespace(), &ready.sock, path);
             let data = this.child(ready.sock.sock(), Phase::Path(path))?;
-            new.adopt(socket, ready.sock);
+            new.adopt(socket, ready.sock, keeps_syn);
             if path.tcp_only.is_some() {
                 new.become_native();
             }
@@ -132,7 +134,7 @@ fn hand_out(
         }
         Verdict::Smc(conn) => match this.child(ready.sock.sock(), Phase::Smc(conn.clone())) {
             Ok(data) => {
-                new.adopt(socket, ready.sock);
+                new.adopt(socket, ready.sock, keeps_syn);
                 data.watch_smc(new);
                 Ok(data)
             }

@@ -217,6 +217,11 @@ impl Listener {
         self.busy.set(u32::from(busy));
     }
 
+    /// Tells whether the user keeps the SYNs of connections that accept() hands out.
+    pub(super) fn keeps_syns(&self) -> bool {
+        self.keep_saved_syn.get() != 0
+    }
+
     /// Tells whether there is a connection, ready or with a handshake under way. One that comes at this moment may be
     /// missed.
     #[inline]
@@ -327,9 +332,6 @@ impl Listener {
         // By what the client was told, not by what it would be told now.
         let answer = Answer::from_number(syn::answer_to_saved_syn(&mut sock));
         option::arrived(answer);
-        if self.keep_saved_syn.get() == 0 {
-            syn::drop_saved_syn(&mut sock);
-        }
         let paused = self.is_paused();
         let denied = match answer {
             // Of a side connection the one that it is about has been asked for.

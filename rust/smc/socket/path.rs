@@ -31,14 +31,15 @@ use kernel::{prelude::*, sync::Arc};
 use smc_proto::reason::Reason;
 
 /// Returns a new connection that begins as TCP, and perhaps stays so, as this host promotes none with others.
+#[inline]
 pub(super) fn begins(namespace: Option<&Arc<Namespace>>, sock: &Sock, path: Path) -> Path {
-    let tcp_only = match namespace {
-        Some(namespace) if path.remote && path.tcp_only.is_none() => {
-            promotion::refuses(namespace, path.role, sock)
-        }
-        _ => path.tcp_only,
-    };
-    Path { tcp_only, ..path }
+    match namespace {
+        Some(namespace) if path.remote && path.tcp_only.is_none() => Path {
+            tcp_only: promotion::refuses(namespace, path.role, sock),
+            ..path
+        },
+        _ => path,
+    }
 }
 
 /// Makes the connecting socket a connection that has begun as TCP.

@@ -92,8 +92,8 @@ pub(super) fn stream(this: &SmcSock, role: Role) -> Result<Arc<Remote>, Reason> 
 ///
 /// The reason why not.
 fn has_devices(namespace: &Namespace) -> Result<(), Reason> {
-    let gates = GATES.get().ok_or(Reason::NoDevice)?;
-    match gates.registry().devices.only_software() {
+    let only_software = GATES.with(|gates| gates.registry().devices.only_software());
+    match only_software.flatten() {
         None => Err(Reason::NoDevice),
         Some(true) if !promotes_over_software(namespace) => Err(Reason::PathSoftware),
         Some(_) => Ok(()),

@@ -194,15 +194,21 @@ impl StateGuard<'_> {
     /// Makes `phase` the socket's, and returns what it was.
     pub(crate) fn set(&mut self, phase: Phase) -> Phase {
         if let Phase::Smc(conn) = &phase {
-            if self.state.remote().is_none() {
-                self.state.conn.populate(conn.clone());
-                self.state.carrier.set(carrier::SMC);
-            }
+            self.becomes_smc(conn);
         }
         let kind = Kind::of(&phase) as u64;
         let old = mem::replace(&mut *self.phase, phase);
         self.state.kind.release(kind);
         old
+    }
+
+    // Not inlined: connections that are none of SMC-R have fewer registers to save.
+    #[inline(never)]
+    fn becomes_smc(&self, conn: &Arc<SmcConn>) {
+        if self.state.remote().is_none() {
+            self.state.conn.populate(conn.clone());
+            self.state.carrier.set(carrier::SMC);
+        }
     }
 
     /// Has found the other end of a connection that began as TCP.

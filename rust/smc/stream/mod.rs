@@ -194,7 +194,10 @@ pub(crate) trait StreamIo {
     fn is_quiet(&self) -> bool;
 
     /// Polls what data arrive by, if the program wants that, before a read that finds the stream quiet sleeps or fails.
-    fn busy_poll(&self, _nonblock: bool) {}
+    /// Returns whether it has.
+    fn busy_poll(&self, _nonblock: bool) -> bool {
+        false
+    }
 
     /// Tells whether a reader has no reason to sleep: there are more than `seen` bytes, or none will come.
     fn is_readable(&self, seen: usize) -> bool;

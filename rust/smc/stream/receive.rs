@@ -171,8 +171,8 @@ fn receive_from(
     let mut timeout = None;
     if wanted > 0 && stream.is_quiet() {
         let nonblock = msg.has(flags::MSG_DONTWAIT);
-        stream.busy_poll(nonblock);
-        if !nonblock && stream.is_quiet() {
+        let polled = stream.busy_poll(nonblock);
+        if !nonblock && (!polled || stream.is_quiet()) {
             // A program that waits for an answer, usually: no bytes have come yet.
             let patience = stream.sock().receive_timeout(nonblock);
             timeout = Some(sleep_first(stream, socket, patience)?);

@@ -188,8 +188,8 @@ impl StreamIo for Arc<SmcConn> {
     }
 
     #[inline]
-    fn busy_poll(&self, nonblock: bool) {
-        SmcConn::busy_poll(self, nonblock);
+    fn busy_poll(&self, nonblock: bool) -> bool {
+        SmcConn::busy_poll(self, nonblock)
     }
 
     #[inline]

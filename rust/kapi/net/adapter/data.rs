@@ -128,23 +128,25 @@ impl<T: Overlay> Adapter<T> {
         if !data.tied().attach(socket.sock(), row) {
             return Err(EINVAL);
         }
-        let raw = data.clone().into_foreign();
+        let raw = data.into_foreign();
         // SAFETY: The socket is open, so its private pointer is there; `raw` was made above, and its
         // count goes with it.
         let old =
             unsafe { bindings::socket_private_cmpxchg(socket.as_ptr(), ptr::null_mut(), raw) };
         if old.is_null() {
+            // INVARIANT: The count is the private pointer's now, and stays there until this operation has ended.
+            // SAFETY: `raw` was made above. `release` gives the count back after this operation; it is not dropped here.
+            let held = Held(ManuallyDrop::new(unsafe {
+                <Arc<T::Data> as ForeignOwnable>::from_foreign(raw)
+            }));
             creators::disown(socket);
-            T::attached(&data, socket);
-            // INVARIANT: `raw` has a count, and is in the private pointer now.
-            // SAFETY: The count of `data` itself is given back when this function returns; the one that
-            // is named here is that of `raw`.
-            let held = unsafe { <Arc<T::Data> as ForeignOwnable>::from_foreign(raw) };
-            return Ok(Held(ManuallyDrop::new(held)));
+            T::attached(&held, socket);
+            return Ok(held);
         }
-        data.tied().end();
         // SAFETY: `raw` was made above and nobody else has it.
-        drop(unsafe { <Arc<T::Data> as ForeignOwnable>::from_foreign(raw) });
+        let data = unsafe { <Arc<T::Data> as ForeignOwnable>::from_foreign(raw) };
+        data.tied().end();
+        drop(data);
         // SAFETY: Read just now, in an operation.
         match unsafe { Self::interpret(old) } {
             Slot::Filled(data) => Ok(data),

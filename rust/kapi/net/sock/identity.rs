@@ -3,7 +3,7 @@
 //! A connection's owner, addresses and route.
 
 use super::Sock;
-use crate::net::{netns::Net, sockaddr::SockAddr};
+use crate::net::{args::Addr, netns::Net, sockaddr::SockAddr};
 use core::ptr;
 use kernel::sync::rcu;
 use smc_bindings as bindings;
@@ -46,6 +46,20 @@ impl Sock {
                 SockAddr::from_v4(bindings::sk_daddr(sk), port)
             }
         }
+    }
+
+    /// Returns whether the peer has this address of IPv4, as a program has said it. False for one that is the same in
+    /// other words, and when not connected.
+    #[inline]
+    pub fn is_peer(&self, addr: &Addr<'_>) -> bool {
+        let sk = self.as_ptr();
+        let Some(addr) = addr.v4() else {
+            return false;
+        };
+        let v4 = i32::from(self.family()) == bindings::AF_INET as i32;
+        // SAFETY: As `peer_addr`.
+        let (port, ip) = unsafe { (bindings::sk_dport(sk), bindings::sk_daddr(sk)) };
+        v4 && port != 0 && port == addr.sin_port && ip == addr.sin_addr.s_addr
     }
 
     /// Returns the user id of the owner, in the initial user namespace.

@@ -17,10 +17,11 @@ mod fields;
 mod header;
 mod saved;
 
+pub(in crate::net) use self::saved::drop_saved_syn;
 pub use self::{
     answer::{answer, answered, choice},
     fields::{ANSWER_MAX, CHOICE_MAX, OWN_CHOICE},
-    saved::{answer_to_saved_syn, drop_saved_syn, keep_syns}, //
+    saved::{answer_to_saved_syn, keep_syns}, //
 };
 pub(crate) use self::{
     answer::{end, forget, watch_answer},
@@ -52,9 +53,13 @@ pub trait Policy: 'static {
     fn syn(context: SynContext, syn: Syn<'_>) -> Option<OptionBytes>;
 
     /// Returns the bytes to append to the SYN-ACK that answers a SYN, and what that means: 1 to [`ANSWER_MAX`]. Asked with
-    /// a lock of TCP's hash held.
-    fn syn_ack(context: SynContext, syn: Syn<'_>, syn_ack: SynAck<'_>)
-        -> Option<(OptionBytes, u8)>;
+    /// a lock of TCP's hash held. `peer` is the client's address, as IPv6.
+    fn syn_ack(
+        context: SynContext,
+        peer: [u8; 16],
+        syn: Syn<'_>,
+        syn_ack: SynAck<'_>,
+    ) -> Option<(OptionBytes, u8)>;
 
     /// Returns what a SYN-ACK answers to the client's offer: 0 for no, else at most [`ANSWER_MAX`].
     fn answer(context: SynContext, syn_ack: SynAck<'_>) -> u8;
@@ -88,8 +93,6 @@ pub struct SynContext {
     /// Number of times that the SYN was sent again, this one included; of one that listens, 1 if an earlier SYN-ACK
     /// for the same SYN had an option, else 0.
     pub again: u32,
-    /// Address of the peer, as IPv6.
-    pub peer: [u8; 16],
 }
 
 /// Options to append.
@@ -293,14 +296,7 @@ unsafe fn offer<P: Policy, const V6: bool>(
         let tp: *const bindings::tcp_sock = sk.cast();
         // SAFETY: A full socket on one of the overlay's tables is TCP's. TCP counts before it sends.
         let again = unsafe { ptr::read_volatile(&raw const (*tp).total_retrans) };
-        let context = SynContext {
-            choice,
-            net,
-            again,
-            // SAFETY: A full socket, alive as long as its packet. Its addresses are set before it sends a SYN; what
-            // another CPU does to them meanwhile makes them others, or zero.
-            peer: unsafe { peer_of(sk) },
-        };
+        let context = SynContext { choice, net, again };
         let syn = Syn {
             number: header.seq(),
             options: header.options(),
@@ -336,10 +332,10 @@ unsafe fn offer<P: Policy, const V6: bool>(
                 // SAFETY: The namespace is alive.
                 net: unsafe { bindings::net_cookie(net) },
                 again: u32::from(again),
-                // SAFETY: The request is alive, as long as the packet.
-                peer: unsafe { peer_of(req.cast()) },
             };
-            P::syn_ack(context, syn, header.syn_ack())
+            // SAFETY: The request is alive, as long as the packet.
+            let peer = unsafe { peer_of(req.cast()) };
+            P::syn_ack(context, peer, syn, header.syn_ack())
         };
         // SAFETY: The request is alive, as long as the packet. TCP sends no packet with a bucket locked.
         let added = unsafe { answer_request(req, answer) }?;
@@ -355,7 +351,7 @@ unsafe fn offer<P: Policy, const V6: bool>(
 ///
 /// # Safety
 ///
-/// `sk` is a socket of TCP, or a request, that is alive and has a peer.
+/// `sk` is a request of TCP that is alive. Its address lies where a socket has it.
 unsafe fn peer_of(sk: *const bindings::sock) -> [u8; 16] {
     // SAFETY: The address lies in what all these begin with, as four words. TCP has set it before it sends a packet, that
     // of IPv4 as a mapped one (`sk_daddr_set()`).

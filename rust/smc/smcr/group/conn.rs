@@ -393,14 +393,15 @@ impl SmcConn {
         self.sock.set_napi(self.napi_id);
     }
 
-    /// Polls the card for data, as long as `SO_BUSY_POLL` says; once if `nonblock`.
+    /// Polls the card for data, as long as `SO_BUSY_POLL` says; once if `nonblock`. Returns whether it has.
     #[inline]
-    pub(crate) fn busy_poll(&self, nonblock: bool) {
+    pub(crate) fn busy_poll(&self, nonblock: bool) -> bool {
         if self.sock.busy_poll_micros() == 0 {
-            return;
+            return false;
         }
         let has_ended = || self.maybe_readable.get() != 0;
         self.sock.busy_poll(self.napi_id, nonblock, has_ended);
+        true
     }
 
     /// Takes note that what arrives from now on is the program's. The caller wakes pollers.

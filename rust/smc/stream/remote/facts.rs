@@ -66,11 +66,7 @@ impl Inside<'_> {
         let over = match self.follows() {
             Some(conn) if conn.is_suspended() => self.is_over_at_tcp() || conn.is_read_shut(),
             Some(conn) => !conn.can_receive() || conn.is_read_shut() || sock.has_error(),
-            None => {
-                let ended = !self.stage().may_be_followed() && sock.is_receive_shut();
-                let shut = self.is_read_shut();
-                ended || shut || sock.has_error() || sock.state() == tcp_state::CLOSE
-            }
+            None => return self.is_over_by_tcp(),
         };
         if over {
             // A caller that looks for bytes after this sees all that came before the end.
@@ -79,7 +75,32 @@ impl Inside<'_> {
         over
     }
 
-    /// The same, where TCP's bytes follow what is left in the ring.
+    /// The same, where all bytes come by TCP, as far as is known. Not inlined: reads of a promoted connection would have
+    /// fewer registers.
+    #[inline(never)]
+    fn is_over_by_tcp(&self) -> bool {
+        let sock = &*self.sock;
+        let ended = sock.is_receive_shut() && !self.stage().may_be_followed();
+        let over = ended
+            || self.is_shut_by_program()
+            || sock.has_error()
+            || sock.state() == tcp_state::CLOSE;
+        if over {
+            read_barrier();
+        }
+        over
+    }
+
+    /// Tells whether the program has ended its receiving direction, where bytes come by a ring, or may.
+    fn is_ring_shut(&self) -> bool {
+        match self.follows() {
+            Some(conn) if conn.is_suspended() => conn.is_read_shut() || self.is_shut_by_program(),
+            Some(conn) => conn.is_read_shut(),
+            None => self.is_shut_by_program(),
+        }
+    }
+
+    /// As [`Inside::is_over`], where TCP's bytes follow what is left in the ring.
     fn is_over_at_tcp(&self) -> bool {
         let sock = &*self.sock;
         let ended = self.has_heard() && sock.is_receive_shut();
@@ -88,6 +109,7 @@ impl Inside<'_> {
 
     /// Tells whether the program has ended its receiving direction, or TCP has without a FIN. That TCP has shut it does not
     /// say so while it is open: it marks a moment later that a FIN was the reason.
+    #[inline]
     fn is_shut_by_program(&self) -> bool {
         self.read_shut.get() != 0 || self.is_cut_off()
     }
@@ -276,16 +298,14 @@ impl StreamIo for Inside<'_> {
             return conn.is_quiet() && !conn.is_suspended();
         }
         match self.route().head() {
-            Head::Tcp => !self.sock.has_unread() && !self.is_over(),
+            Head::Tcp => !self.sock.has_unread() && !self.is_over_by_tcp(),
             Head::Until(_) | Head::Ring => false,
         }
     }
 
     #[inline]
-    fn busy_poll(&self, nonblock: bool) {
-        if let Some(conn) = self.promoted() {
-            conn.busy_poll(nonblock);
-        }
+    fn busy_poll(&self, nonblock: bool) -> bool {
+        self.promoted().is_some_and(|conn| conn.busy_poll(nonblock))
     }
 
     #[inline]
@@ -307,11 +327,11 @@ impl StreamIo for Inside<'_> {
         !self.is_over()
     }
 
+    #[inline]
     fn is_read_shut(&self) -> bool {
-        match self.follows() {
-            Some(conn) if conn.is_suspended() => conn.is_read_shut() || self.is_shut_by_program(),
-            Some(conn) => conn.is_read_shut(),
-            None => self.is_shut_by_program(),
+        match self.route().head() {
+            Head::Tcp => self.is_shut_by_program(),
+            Head::Until(_) | Head::Ring => self.is_ring_shut(),
         }
     }
 

@@ -140,6 +140,13 @@ fn take_from_either(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -
         }
     }
     let reader = remote.reader.lock();
+    let by_tcp = remote.stage() == Stage::Tcp && remote.route() == Route::TCP;
+    // There is no record in TCP's stream then.
+    if by_tcp && ask.before == 0 && !ask.peek {
+        if let Some(look) = first(remote, msg, ask) {
+            return look;
+        }
+    }
     remote.passes_record();
     if let Some(conn) = remote.behind() {
         // In this order: the ring may be left by others meanwhile, and TCP have bytes before its end.
@@ -150,12 +157,6 @@ fn take_from_either(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -
                 // They have come since the look.
                 _ => RecvState::Empty,
             }));
-        }
-    }
-    let by_tcp = remote.stage() == Stage::Tcp && remote.route() == Route::TCP;
-    if by_tcp && ask.before == 0 && !ask.peek {
-        if let Some(look) = first(remote, msg, ask) {
-            return look;
         }
     }
     if !remote.passes() {

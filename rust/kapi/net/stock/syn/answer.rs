@@ -204,7 +204,6 @@ unsafe extern "C" fn answer_arrived(sk: *mut bindings::sock, skb: *const binding
             choice: unsafe { choice_of(socket_of(sock)) }.unwrap_or(0),
             net: sock.net_cookie(),
             again: sock.sent_again(),
-            peer: sock.peer_addr().mapped(),
         };
         // SAFETY: A nonzero `DECIDE` is a function pointer of this type stored by `Hooks::new`,
         // and the module that holds the function is alive while one of its sockets is.

@@ -16,7 +16,7 @@ use crate::{
     net::sock::{OwnedSock, Sock},
     sys::{clock, word::Count}, //
 };
-use core::{ptr, slice};
+use core::slice;
 use smc_bindings as bindings;
 
 /// The note that nothing was answered; those of answers have their numbers in the lowest bits. Random, so that no peer
@@ -87,14 +87,14 @@ pub fn answer_to_saved_syn(sock: &mut OwnedSock) -> u8 {
 }
 
 /// Frees the copy of the SYN, for a user who did not ask for it.
-pub fn drop_saved_syn(sock: &mut OwnedSock) {
-    let tp: *mut bindings::tcp_sock = sock.as_ptr().cast();
-    // SAFETY: The socket is valid and TCP's. The caller has all of it, so the copy is taken away once. Readers, BPF
-    // programs, are in an RCU section, after which it is freed.
-    unsafe {
-        let saved = ptr::replace(&raw mut (*tp).saved_syn, ptr::null_mut());
-        bindings::kfree_after_rcu(saved.cast());
-    }
+///
+/// # Safety
+///
+/// `sk` is a socket of TCP that is valid, and locked by the caller.
+pub(in crate::net) unsafe fn drop_saved_syn(sk: *mut bindings::sock) {
+    // SAFETY: By the caller's promise. TCP itself frees the copy under this lock, when a program has asked for it, and
+    // BPF programs that read it have the socket locked, too.
+    unsafe { bindings::tcp_saved_syn_free(sk.cast()) };
 }
 
 /// Returns the place of a saved SYN's acknowledgment number, and what it says.
