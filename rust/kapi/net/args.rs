@@ -54,15 +54,6 @@ impl Addr<'_> {
         Some(unsafe { (*self.ptr).sa_family })
     }
 
-    /// Returns the address if it is one of IPv4.
-    #[inline]
-    pub(crate) fn v4(&self) -> Option<&bindings::sockaddr_in> {
-        let long = usize::try_from(self.len).ok()? >= size_of::<bindings::sockaddr_in>();
-        // SAFETY: By the type invariant and the length; nothing in it is aligned to more than the storage is.
-        let addr = unsafe { &*self.ptr.cast::<bindings::sockaddr_in>() };
-        (long && u32::from(addr.sin_family) == bindings::AF_INET).then_some(addr)
-    }
-
     /// Returns the IPv4 or IPv6 address; `None` for another one, or one that is too short.
     pub fn inet(&self) -> Option<SockAddr> {
         let len = usize::try_from(self.len).ok()?;

@@ -153,12 +153,11 @@ fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: boo
     }
     this.connects_on.set(host::current_cpu());
     let started = socket.start_connect(addr);
-    if !this.sock.is_peer(addr) {
-        if let Some(named) = &named {
-            look_at_rewritten(this, named, converted);
-        }
-    } else if this.rewritten.named().is_some() {
-        this.rewritten.set(None, None);
+    // Not `addr`: who rewrites it does so in place.
+    match &named {
+        Some(named) if !this.sock.is_peer(named) => look_at_rewritten(this, named, converted),
+        Some(_) if this.rewritten.named().is_some() => this.rewritten.set(None, None),
+        _ => (),
     }
     if !matches!(started, Err(err) if errno::EINPROGRESS.is(err)) {
         reset(this);

@@ -3,7 +3,7 @@
 //! A connection's owner, addresses and route.
 
 use super::Sock;
-use crate::net::{args::Addr, netns::Net, sockaddr::SockAddr};
+use crate::net::{netns::Net, sockaddr::SockAddr};
 use core::ptr;
 use kernel::sync::rcu;
 use smc_bindings as bindings;
@@ -48,18 +48,15 @@ impl Sock {
         }
     }
 
-    /// Returns whether the peer has this address of IPv4, as a program has said it. False for one that is the same in
-    /// other words, and when not connected.
+    /// Returns whether the peer has this address of IPv4. False for one that is the same in other words, and when not
+    /// connected.
     #[inline]
-    pub fn is_peer(&self, addr: &Addr<'_>) -> bool {
+    pub fn is_peer(&self, addr: &SockAddr) -> bool {
         let sk = self.as_ptr();
-        let Some(addr) = addr.v4() else {
-            return false;
-        };
-        let v4 = i32::from(self.family()) == bindings::AF_INET as i32;
+        let v4 = i32::from(self.family()) == bindings::AF_INET as i32 && !addr.v6;
         // SAFETY: As `peer_addr`.
         let (port, ip) = unsafe { (bindings::sk_dport(sk), bindings::sk_daddr(sk)) };
-        v4 && port != 0 && port == addr.sin_port && ip == addr.sin_addr.s_addr
+        v4 && port != 0 && u16::from_be(port) == addr.port && addr.ip.starts_with(&ip.to_ne_bytes())
     }
 
     /// Returns the user id of the owner, in the initial user namespace.

@@ -12,8 +12,8 @@
 //! 3. Each gives TCP the bytes that the peer has not got, which are still in its send ring, and then the program's next
 //!    ones. A reader takes what is left in the receive ring, then TCP's bytes.
 //!
-//! Where an end has closed, or has not turned, there is nothing to go back to, and the connection is reset, as one over
-//! SMC-R alone is.
+//! Where an end has not turned, or has closed and TCP with it ([`crate::socket::promotion`]), there is nothing to go back
+//! to, and the connection is reset, as one over SMC-R alone is.
 
 use super::{Machine, Remote};
 use crate::{
