@@ -43,7 +43,16 @@ use host::{
 };
 use report::{netlink, sock_diag::Diag};
 use smcr::{registry::Hotplug, SmcrRegistry, SMCR};
-use socket::{Candidates, Closings, Orphans, Registry, CANDIDATES, CLOSINGS, ORPHANAGE};
+use socket::{
+    Candidates,
+    Closing,
+    Dialer,
+    Orphanage,
+    Registry,
+    CANDIDATES,
+    CLOSINGS,
+    DIALERS, //
+};
 use stream::local::{Rendezvous, RENDEZVOUS};
 
 module! {
@@ -83,8 +92,8 @@ static NAMES: family::Names = family::Names {
 struct Rsmc {
     _converter: convert::Registration,
     _family: Pin<KBox<family::Registration<Smc>>>,
-    _orphans: EndOrphans,
-    _closings: EndClosings,
+    _dialers: Orphanage<Dialer>,
+    _closings: Orphanage<Closing>,
     _shrinker: shrinker::Registration<SmcrRegistry>,
     _netlink: Pin<KBox<genl::Registration<netlink::General>>>,
     _pnet: Pin<KBox<genl::Registration<netlink::Pnet>>>,
@@ -102,32 +111,6 @@ struct Rsmc {
     _socks: GivenBack,
 }
 
-/// Ends the attempts of programs that have closed, when there are no sockets any more.
-struct EndOrphans {
-    _installed: global::Guard<Orphans>,
-}
-
-impl Drop for EndOrphans {
-    fn drop(&mut self) {
-        if let Some(orphans) = ORPHANAGE.get() {
-            orphans.end();
-        }
-    }
-}
-
-/// Ends the connections of programs that have closed, as [`EndOrphans`] does attempts.
-struct EndClosings {
-    _installed: global::Guard<Closings>,
-}
-
-impl Drop for EndClosings {
-    fn drop(&mut self) {
-        if let Some(closings) = CLOSINGS.get() {
-            closings.end();
-        }
-    }
-}
-
 impl Rsmc {
     fn load(module: &'static ThisModule) -> Result<Self> {
         // The first steps: if the in-tree module is there, the kernel says so without a line of its own.
@@ -141,12 +124,8 @@ impl Rsmc {
         let installed = SMCR.install(registry.clone())?;
         let rendezvous = RENDEZVOUS.install(Rendezvous::new()?)?;
         let candidates = CANDIDATES.install(Candidates::new()?)?;
-        let orphans = EndOrphans {
-            _installed: ORPHANAGE.install(Orphans::new()?)?,
-        };
-        let closings = EndClosings {
-            _installed: CLOSINGS.install(Closings::new()?)?,
-        };
+        let dialers = Orphanage::open(&DIALERS)?;
+        let closings = Orphanage::open(&CLOSINGS)?;
         let rings = stream::local::Registration::new()?;
         syn_option::draw_secret();
         let gates = GATES.install(Gates::new(registry.clone())?)?;
@@ -165,7 +144,7 @@ impl Rsmc {
         Ok(Self {
             _converter: converter,
             _family: family,
-            _orphans: orphans,
+            _dialers: dialers,
             _closings: closings,
             _shrinker: shrinker,
             _netlink: netlink,

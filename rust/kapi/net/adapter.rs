@@ -61,7 +61,6 @@ impl<T: Overlay> Adapter<T> {
         };
         creators::count(socket, -1);
         syn::end(socket.sock());
-        socket.sock().release_stream();
         // SAFETY: The wait queue ends with the socket; hooks on it must leave.
         unsafe { bindings::wake_up_pollfree(sock) };
         let taken = rest.is_some_and(|rest| {
@@ -72,8 +71,12 @@ impl<T: Overlay> Adapter<T> {
             taken
         });
         let ret = match native.release {
-            // SAFETY: TCP's release, called once.
-            Some(release) if !taken => unsafe { release(sock) },
+            Some(release) if !taken => {
+                // One that goes on stays claimed until it is closed: what its TCP brings is not a sockmap's.
+                socket.sock().release_stream();
+                // SAFETY: TCP's release, called once.
+                unsafe { release(sock) }
+            }
             _ => 0,
         };
         if !raw.is_null() {

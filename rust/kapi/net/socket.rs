@@ -436,31 +436,48 @@ impl OwnedBsdSocket {
     ///
     /// `ENFILE` or `ENOMEM`; `child` is then closed.
     pub fn new(child: OwnedSock) -> Result<Self> {
+        let socket = Self::empty(child.family())?;
+        // SAFETY: The new socket has no `sk` and is known to nobody else; `sk` was owned by us.
+        Ok(unsafe { Self::graft(socket, child.into_raw()) })
+    }
+
+    /// Returns a socket with TCP's operations for this family, and without a sock.
+    fn empty(family: u16) -> Result<NonNull<bindings::socket>> {
         let mut socket = ptr::null_mut();
         // SAFETY: `socket` is valid for writing a pointer.
         to_result(unsafe {
             bindings::sock_create_lite(
-                i32::from(child.family()),
+                i32::from(family),
                 bindings::sock_type_SOCK_STREAM as ffi::c_int,
                 bindings::IPPROTO_TCP as ffi::c_int,
                 &mut socket,
             )
         })?;
-        let ops = tables::native(child.family());
-        let sk = child.into_raw();
-        // SAFETY: The new socket has no `sk` and is known to nobody else; `sk` was owned by us and
-        // is locked around the graft.
+        // SAFETY: The socket is ours alone.
+        unsafe { (*socket).ops = tables::native(family) };
+        NonNull::new(socket).ok_or(ENOMEM)
+    }
+
+    /// Gives a socket its sock.
+    ///
+    /// # Safety
+    ///
+    /// `socket` comes from [`OwnedBsdSocket::empty`] for the family of `sk`, a TCP sock that has no socket and that the
+    /// caller gives away.
+    unsafe fn graft(socket: NonNull<bindings::socket>, sk: *mut bindings::sock) -> Self {
+        let raw = socket.as_ptr();
+        // SAFETY: By the caller's promise nobody else knows the socket, and the sock is valid; it is locked around the
+        // graft.
         unsafe {
-            (*socket).ops = ops;
             // The graft gives the sock the inode's owner, which is us.
-            bindings::socket_set_owner(socket, sk);
+            bindings::socket_set_owner(raw, sk);
             bindings::lock_sock(sk);
-            bindings::sock_graft(sk, socket);
+            bindings::sock_graft(sk, raw);
             bindings::release_sock(sk);
-            (*socket).state = bindings::socket_state_SS_CONNECTED;
-            // INVARIANT: Established above; `sock_create_lite` does not return null on success.
-            Ok(Self(NonNull::new_unchecked(socket)))
+            (*raw).state = bindings::socket_state_SS_CONNECTED;
         }
+        // INVARIANT: Established above.
+        Self(socket)
     }
 
     /// Takes over a socket that was just made.
@@ -483,42 +500,26 @@ impl OwnedBsdSocket {
     ///
     /// `ENFILE` or `ENOMEM`; `old` has its sock then.
     pub(crate) unsafe fn take_over(old: *mut bindings::socket) -> Result<Self> {
-        let mut socket = ptr::null_mut();
         // SAFETY: `old` has a sock, by the caller's promise.
         let family = unsafe { BsdSocket::from_raw(old) }.sock().family();
-        // SAFETY: `socket` is valid for writing a pointer.
-        to_result(unsafe {
-            bindings::sock_create_lite(
-                i32::from(family),
-                bindings::sock_type_SOCK_STREAM as ffi::c_int,
-                bindings::IPPROTO_TCP as ffi::c_int,
-                &mut socket,
-            )
-        })?;
+        let socket = Self::empty(family)?;
         // SAFETY:
         // - `old` has a sock and is used by nobody else, by the caller's promise. Its waiters have been told that its queue
-        //   ends, or are told now.
-        // - The new socket has no `sk` and is known to nobody else.
+        //   ends, or are told now. Who finds it by its sock has that locked: `ungraft` waits for him, as TCP's release does.
         // - The reference that the old socket has to the sock becomes the new one's.
         unsafe {
             let sk: *mut bindings::sock = (*old).sk.cast();
             bindings::wake_up_pollfree(old);
             ungraft(old);
             (*old).sk = ptr::null_mut();
-            (*socket).ops = tables::native(family);
-            bindings::socket_set_owner(socket, sk);
-            bindings::lock_sock(sk);
-            bindings::sock_graft(sk, socket);
-            bindings::release_sock(sk);
-            (*socket).state = bindings::socket_state_SS_CONNECTED;
-            // INVARIANT: Established above; `sock_create_lite` does not return null on success.
-            Ok(Self(NonNull::new_unchecked(socket)))
+            Ok(Self::graft(socket, sk))
         }
     }
 
     /// Closes the connection as a program's close() would: in good order, unless bytes were not read. May sleep for
     /// `SO_LINGER`.
     pub fn close(self) {
+        self.sock().release_stream();
         let socket = self.0.as_ptr();
         core::mem::forget(self);
         // SAFETY: We own the socket, and its operations are TCP's.

@@ -39,7 +39,7 @@ pub enum CloseMode {
 
 /// How far the end of a connection is that [`Conn::begin_closing`] has begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Closing {
+pub enum Farewell {
     /// The peer has not been told everything.
     UnderWay,
     /// It has been told. It may have left its ring before, of which this end hears by TCP.
@@ -148,14 +148,14 @@ impl Conn {
 
     /// Returns how far the end is that [`Conn::begin_closing`] has begun.
     #[must_use]
-    pub fn closing(&self) -> Closing {
+    pub fn farewell(&self) -> Farewell {
         let l = &self.life;
         if l.killed && !l.suspended || l.received.any(StateFlags::ANY_CLOSE) {
-            Closing::Over
+            Farewell::Over
         } else if l.closing || l.suspended || self.asks_to_leave() {
-            Closing::UnderWay
+            Farewell::UnderWay
         } else {
-            Closing::Said
+            Farewell::Said
         }
     }
 

@@ -112,8 +112,8 @@ pub use abort::{
 pub use actions::Actions;
 pub use close::{
     CloseMode,
-    Closing,
-    Directions, //
+    Directions,
+    Farewell, //
 };
 pub use error::{
     Misuse,

@@ -19,6 +19,6 @@ mod strict;
 mod work;
 
 pub(crate) use candidates::{Candidates, CANDIDATES};
-pub(crate) use promotion::{Closings, Orphans, CLOSINGS, ORPHANAGE};
+pub(crate) use promotion::{Closing, Dialer, Orphanage, CLOSINGS, DIALERS};
 pub(crate) use smc_sock::{Registry, Roster, SmcSock};
 pub(crate) use state::Phase;

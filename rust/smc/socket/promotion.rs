@@ -12,9 +12,11 @@
 
 mod closing;
 mod dialer;
+mod orphans;
 
-pub(crate) use closing::{goes_on, Closings, CLOSINGS};
-pub(crate) use dialer::{Orphans, ORPHANAGE};
+pub(crate) use closing::{goes_on, Closing, CLOSINGS};
+pub(crate) use dialer::{Dialer, DIALERS};
+pub(crate) use orphans::Orphanage;
 
 use super::{
     candidates::{self, Candidate},

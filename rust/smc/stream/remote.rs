@@ -57,7 +57,7 @@ use kernel::{
     },
 };
 use smc_proto::{
-    conn::{CloseMode, Closing},
+    conn::{CloseMode, Farewell},
     path::{Head, Route},
     promotion::{may_cut, Promotion, Side, Stage, Step},
     reason::Reason,
@@ -174,7 +174,7 @@ pub(crate) enum Closed {
     /// An SMC-R connection that is to be closed, too, and whether TCP has bytes that the program has not read, of which the
     /// peer hears as of an abort.
     Ends(Arc<SmcConn>, bool),
-    /// The stream: TCP is not to be closed before [`Remote::closing`] says so.
+    /// The stream: TCP is not to be closed before [`Remote::farewell`] says so.
     Stays,
 }
 
@@ -793,19 +793,19 @@ impl Remote {
 
     /// Goes on with a stream of which [`Remote::close`] has said that it stays. Returns how far its end
     /// is; it is over also when TCP has what the peer lacks.
-    pub(crate) fn closing(&self) -> Closing {
+    pub(crate) fn farewell(&self) -> Farewell {
         let _ = self.advance();
         if self.sock.state() == tcp_state::CLOSE {
-            return Closing::Over;
+            return Farewell::Over;
         }
         match self.stage() {
             Stage::Turned => {
                 let machine = self.machine.lock();
                 let conn = machine.conn.as_ref();
-                conn.map_or(Closing::Over, |conn| conn.closing())
+                conn.map_or(Farewell::Over, |conn| conn.farewell())
             }
-            Stage::Returning => Closing::UnderWay,
-            Stage::Tcp | Stage::Offered | Stage::Bound | Stage::Due => Closing::Over,
+            Stage::Returning => Farewell::UnderWay,
+            Stage::Tcp | Stage::Offered | Stage::Bound | Stage::Due => Farewell::Over,
         }
     }
 

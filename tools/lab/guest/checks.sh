@@ -39,7 +39,7 @@ held)
 			told[text] = bad = 1
 		}
 		BEGIN {
-			names("Gates::lists Gates::places SmcrRegistry::groups ReadMostly::copies Rendezvous::waiting Candidates::waiting Orphans::all Closings::all LossyMap::places " \
+			names("Gates::lists Gates::places SmcrRegistry::groups ReadMostly::copies Rendezvous::waiting Candidates::waiting Orphans::all LossyMap::places " \
 				"Converter::state Counters::peers Promotions::peers Rules::current Namespace::settling Namespace::name LinkGroup::resources " \
 				"LinkGroup::state LinkGroup::timer Link::scheduler ConnTable::places RmbSlab::places Roster rdma::sq rdma::rq " \
 				"rdma::region rdma::ports", shared)

@@ -5,6 +5,7 @@
 //! TCP's connection is closed when the peer has been told everything over SMC-R: should the link be lost before, the rest
 //! goes by TCP, as it does for a program that has not closed. Meanwhile a socket without a file has it.
 
+use super::orphans::{Orphan, Orphans};
 use crate::{
     host::clock::{arm, now},
     stream::remote::Remote,
@@ -26,7 +27,7 @@ use kernel::{
     workqueue::{Work, WorkItem}, //
 };
 use smc_proto::{
-    conn,
+    conn::Farewell,
     time::{Instant, Span}, //
 };
 
@@ -36,60 +37,8 @@ const PATIENCE: Span = Span::from_secs(5);
 /// How long TCP is kept after everything has been said and arrived: a peer that had left its ring before says so by TCP.
 const GRACE: Span = Span::from_millis(200);
 
-/// Most connections that are kept at a time.
-const MOST: usize = 1024;
-
 /// The connections that are kept.
-#[pin_data]
-pub(crate) struct Closings {
-    /// At most [`MOST`], for which there is room.
-    #[pin]
-    all: Mutex<KVec<Arc<Closing>>>,
-}
-
-/// The one [`Closings`], while the module is loaded.
-pub(crate) static CLOSINGS: Global<Closings> = Global::new();
-
-impl Closings {
-    /// Creates the list.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn new() -> Result<Arc<Self>> {
-        let all = KVec::with_capacity(MOST, GFP_KERNEL)?;
-        Arc::pin_init(
-            pin_init!(Self {
-                all <- new_mutex!(all, "rsmc::Closings::all"),
-            }),
-            GFP_KERNEL,
-        )
-    }
-
-    fn take(&self, closing: &Arc<Closing>) -> bool {
-        let mut all = self.all.lock();
-        all.len() < MOST && all.push_within_capacity(closing.clone()).is_ok()
-    }
-
-    fn forget(&self, closing: &Arc<Closing>) {
-        let mut all = self.all.lock();
-        let at = all.iter().position(|there| Arc::ptr_eq(there, closing));
-        let gone = at.and_then(|at| all.remove(at).ok());
-        drop(all);
-        drop(gone);
-    }
-
-    /// Closes all at once: the module is being unloaded, and there are no sockets any more.
-    pub(crate) fn end(&self) {
-        loop {
-            let last = self.all.lock().pop();
-            match last {
-                Some(closing) => closing.end(),
-                None => return,
-            }
-        }
-    }
-}
+pub(crate) static CLOSINGS: Global<Orphans<Closing>> = Global::new();
 
 /// What a connection has until TCP is closed.
 struct Kept {
@@ -172,21 +121,25 @@ impl Closing {
 
     /// Tells whether TCP may be closed.
     fn is_over(&self) -> bool {
-        let closing = self.remote.closing();
+        let farewell = self.remote.farewell();
         let mut slot = self.kept.lock();
         let kept: &mut Option<Kept> = &mut slot;
         let Some(kept) = kept else {
             return false;
         };
-        let said = closing == conn::Closing::Said;
+        let said = farewell == Farewell::Said;
         if said != kept.said {
             // Once the rings are left everything is to be said anew.
             kept.until = now().after(if said { GRACE } else { PATIENCE });
             arm(&kept.timer, kept.until);
             kept.said = said;
         }
-        closing == conn::Closing::Over || now().reached(kept.until)
+        farewell == Farewell::Over || now().reached(kept.until)
     }
+}
+
+impl Orphan for Closing {
+    const MOST: usize = 1024;
 
     /// Closes TCP.
     fn end(&self) {

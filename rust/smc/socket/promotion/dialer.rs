@@ -2,7 +2,10 @@
 
 //! The client's side connection.
 
-use super::super::smc_sock::SmcSock;
+use super::{
+    super::smc_sock::SmcSock,
+    orphans::{Orphan, Orphans}, //
+};
 use crate::{
     handshake::{gates::GATES, Conclusion, Negotiation, Progress, SleepRule},
     host::{
@@ -49,63 +52,9 @@ use smc_proto::{
 /// Longest wait for the server's SYN-ACK, and for its first mark after the handshake.
 const PATIENCE: Span = Span::from_secs(5);
 
-/// Most attempts whose programs have closed meanwhile.
-const ORPHANS: usize = 32;
-
 /// Attempts whose programs have closed before the handshake has ended, and that go on to its end: otherwise short
 /// connections would never bring up the link that the next ones use.
-#[pin_data]
-pub(crate) struct Orphans {
-    /// At most [`ORPHANS`], for which there is room.
-    #[pin]
-    all: Mutex<KVec<Arc<Dialer>>>,
-}
-
-/// The one [`Orphans`], while the module is loaded.
-pub(crate) static ORPHANAGE: Global<Orphans> = Global::new();
-
-impl Orphans {
-    /// Creates the list.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn new() -> Result<Arc<Self>> {
-        let all = KVec::with_capacity(ORPHANS, GFP_KERNEL)?;
-        Arc::pin_init(
-            pin_init!(Self {
-                all <- new_mutex!(all, "rsmc::Orphans::all"),
-            }),
-            GFP_KERNEL,
-        )
-    }
-
-    /// Takes an attempt over, if there is room.
-    fn take(&self, dialer: &Arc<Dialer>) -> bool {
-        let mut all = self.all.lock();
-        all.len() < ORPHANS && all.push_within_capacity(dialer.clone()).is_ok()
-    }
-
-    /// Has an attempt that is over go.
-    fn forget(&self, dialer: &Arc<Dialer>) {
-        let mut all = self.all.lock();
-        let at = all.iter().position(|there| Arc::ptr_eq(there, dialer));
-        let gone = at.and_then(|at| all.remove(at).ok());
-        drop(all);
-        drop(gone);
-    }
-
-    /// Ends all attempts: the module is being unloaded, and there are no sockets any more.
-    pub(crate) fn end(&self) {
-        loop {
-            let last = self.all.lock().pop();
-            match last {
-                Some(dialer) => dialer.end(),
-                None => return,
-            }
-        }
-    }
-}
+pub(crate) static DIALERS: Global<Orphans<Dialer>> = Global::new();
 
 /// What an attempt has, until it is over.
 struct Call {
@@ -174,7 +123,7 @@ impl Dialer {
     fn over(&self, reason: Reason) {
         let remote = self.target.remote();
         let own = remote.filter(|remote| remote.has_dialer(self, true));
-        self.end();
+        Dial::end(self);
         if let Some(remote) = own {
             match remote.is_being_promoted() {
                 true => super::give_up(&self.target, reason),
@@ -315,12 +264,20 @@ impl Dial for Dialer {
             begun.is_some()
         };
         let adopted = negotiates(&self.dial.lock())
-            && ORPHANAGE.get().is_some_and(|orphans| orphans.take(&self));
+            && DIALERS.get().is_some_and(|orphans| orphans.take(&self));
         match adopted {
             // It may have ended meanwhile.
             true => Self::kick(&self),
-            false => self.end(),
+            false => Dial::end(&*self),
         }
+    }
+}
+
+impl Orphan for Dialer {
+    const MOST: usize = 32;
+
+    fn end(&self) {
+        Dial::end(self);
     }
 }
 
@@ -344,7 +301,7 @@ impl WorkItem for Dialer {
             this.over(reason);
         }
         if !this.is_current() && this.dial.lock().is_none() {
-            if let Some(orphans) = ORPHANAGE.get() {
+            if let Some(orphans) = DIALERS.get() {
                 orphans.forget(&this);
             }
         }

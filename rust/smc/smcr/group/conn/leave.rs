@@ -9,7 +9,7 @@ use core::ops::Range;
 use kapi::rdma::ring::Ring;
 use kernel::sync::Arc;
 use smc_proto::{
-    conn::{Actions, Closing, Conn, ProtoError},
+    conn::{Actions, Conn, Farewell, ProtoError},
     cursor::Pos,
     ring::Pieces,
     wire::{clc::Extensions, promotion::Record}, //
@@ -51,8 +51,8 @@ impl SmcConn {
     }
 
     /// Returns how far that is.
-    pub(crate) fn closing(&self) -> Closing {
-        self.proto.lock().closing()
+    pub(crate) fn farewell(&self) -> Farewell {
+        self.proto.lock().farewell()
     }
 
     /// Tells whether the connection has ended without the peer's doing.
