@@ -780,11 +780,13 @@ impl Remote {
         }
     }
 
-    /// Begins to close a stream that has left TCP, or is on its way back there, if the program has read everything: TCP is
+    /// Begins to close a stream that has left TCP at both ends, or is on its way back there, if the program has read everything: TCP is
     /// kept, so that the peer gets the rest also when the link is lost meanwhile.
     fn stays(&self) -> bool {
         let machine = self.machine.lock();
-        let apart = matches!(machine.promotion.stage(), Stage::Turned | Stage::Returning);
+        // Before the peer has turned, too, the marks may end the connection.
+        let apart = matches!(machine.promotion.stage(), Stage::Turned | Stage::Returning)
+            && !machine.promotion.awaits_mark();
         let conn = machine.conn.as_ref().filter(|_| apart);
         conn.is_some_and(|conn| {
             conn.has_lifeline() && self.enter().unread().0 == 0 && conn.begin_closing()
