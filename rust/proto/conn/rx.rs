@@ -123,10 +123,12 @@ impl RxSide {
 
 impl Conn {
     /// The stream has begun as TCP's. The first `bytes` that come are not for the program: who closes without having read
-    /// them loses nothing. TCP stays open until both streams have ended, as it may be needed: see [`Conn::suspend`].
+    /// them loses nothing. TCP stays open until both streams have ended, as it may be needed: see [`Conn::suspend`]; so the
+    /// send ring keeps all bytes of which the peer's software has not said that it has them.
     pub fn begins_with(&mut self, bytes: u8) {
         self.life.keeps_tcp = true;
         self.rx.preamble = bytes;
+        self.tx.seen = 0;
     }
 
     /// A CDC message has arrived. Data that it announces is already in the ring.
@@ -165,6 +167,9 @@ impl Conn {
 
         let mut out = self.peer_consumed(consumed, now);
         out |= self.peer_produced(produced, cdc.prod_flags);
+        if self.life.keeps_tcp {
+            out |= self.peer_has(cdc.unread);
+        }
         out |= self.take_rings(rings);
         if waited && cdc.state_flags.has(StateFlags::ABORT) {
             // Whatever this message says of room: something is missing.

@@ -529,9 +529,9 @@ impl Hosts {
         };
         let conn = &mut self.ends[at].rings.as_mut().expect("while it returns").conn;
         conn.marks_are_read();
-        let rest = conn.judge_record(&record, true).map_err(|_| Why::Record)?;
+        let rest = conn.judge_record(&record).expect("a right record");
         conn.accept_record(&record);
-        self.back(at).rest = rest;
+        self.back(at).rest = Some(rest);
         self.ends[at].heard = Heard::Ahead;
         self.passes_record(at);
         Ok(())

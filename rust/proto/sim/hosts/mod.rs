@@ -32,8 +32,6 @@ pub enum Why {
     Peer,
     /// An end has closed without having read all, or while the stream was between two carriers.
     Closed,
-    /// Bytes are gone that a device had acknowledged.
-    Record,
     /// The peer has ended TCP's stream in the midst of a return.
     Over,
 }
@@ -124,8 +122,6 @@ pub struct Hosts {
     call: Option<Call>,
     /// The last loss: devices say of all requests that they have failed.
     failed: bool,
-    /// Acknowledged chains were never seen.
-    forgotten: bool,
     /// The connection is over, by a reset.
     over: bool,
     /// What has become of it.
@@ -164,7 +160,6 @@ impl Hosts {
             next: 1,
             call: None,
             failed: false,
-            forgotten: false,
             over: false,
             losses: 0,
             promoted: 0,
@@ -202,7 +197,6 @@ impl Hosts {
             Why::Turning => self.losses != 0 && !self.both_know(),
             Why::Killed => self.losses != 0 && (self.ends[at].closing || !self.both_know()),
             Why::Peer | Why::Closed | Why::Over => closing,
-            Why::Record => self.forgotten,
         };
         assert!(right, "{at} resets, as {why:?}: {self:?}");
     }

@@ -32,7 +32,6 @@ use smc_proto::{
     cursor::Pos,
     path::{Head, Route},
     promotion::Stage,
-    reason::Reason,
     time::{Instant, Span},
     wire::promotion::{Record, RECORD_LEN}, //
 };
@@ -72,8 +71,6 @@ pub(super) struct Return {
     said: usize,
     /// The bytes that are still to be given to TCP, once the peer has said what it has.
     rest: Option<Range<Pos>>,
-    /// The peer's record has come, and a writer is still copying into the send ring.
-    awaits_writer: bool,
     /// Since when no record has come, or room was made for it the last time.
     since: Instant,
     /// When this end has left the rings.
@@ -115,9 +112,6 @@ impl Remote {
                 }
                 match conn.is_suspended() {
                     true => {
-                        if matches!(broken, Broken::Breach(Some(ProtoError::Forgotten))) {
-                            self.is_reset(Reason::PathForgotten);
-                        }
                         // What has come can be read before the error is seen.
                         machine.back = None;
                         if self.sock.state() != tcp_state::CLOSE || self.sock.has_seen_fin() {
@@ -135,10 +129,8 @@ impl Remote {
         }
         self.show(machine);
         if let Some(back) = &machine.back {
-            // TCP does not wake anybody for less than `SO_RCVLOWAT` bytes, and the record is short; nor does a writer who
-            // leaves the ring.
-            let often = back.awaits_writer
-                || self.sock.has_low_water()
+            // TCP does not wake anybody for less than `SO_RCVLOWAT` bytes, and the record is short.
+            let often = self.sock.has_low_water()
                 || back.rest.is_none() && self.route().head() != Head::Ring;
             conn.look_again(if often { OFTEN } else { SELDOM });
         }
@@ -184,7 +176,6 @@ impl Remote {
                 record: None,
                 said: 0,
                 rest: None,
-                awaits_writer: false,
                 since: begun,
                 begun,
             });
@@ -278,11 +269,7 @@ impl Remote {
         let rest = conn
             .judge_record(&record)
             .map_err(|error| Broken::Breach(Some(error)))?;
-        back.awaits_writer = rest.is_none();
-        if rest.is_none() {
-            return Ok(());
-        }
-        back.rest = rest;
+        back.rest = Some(rest);
         self.heard.release(AHEAD);
         self.passes_record();
         if self.sock.has_seen_fin() {
@@ -295,7 +282,7 @@ impl Remote {
     /// Sees to it that the peer's record can come, although the program does not read what precedes it and TCP has no room
     /// for more: the program may be waiting for its own writing to go on. The peer's TCP has no more than its send buffer.
     fn has_room_for_record(&self, back: &mut Return) {
-        if back.rest.is_some() || back.awaits_writer || self.route().head() == Head::Ring {
+        if back.rest.is_some() || self.route().head() == Head::Ring {
             return;
         }
         let time = now();

@@ -4,6 +4,7 @@
 
 use super::*;
 use st::card::{self, begin_anew, trouble};
+use st::errno::Errno;
 use std::sync::atomic::AtomicBool;
 
 const PATHRETURNED: u32 = 0x0306_010f;
@@ -444,6 +445,14 @@ pub(super) fn many() -> Outcome {
     smcinfo::settled(before, 20_000)
 }
 
+/// Writes what there is room for at once. Returns how much that is.
+fn send_some(fd: &Fd, at: u64) -> Result<usize, Errno> {
+    let mut bytes = vec![0; 9000];
+    fill(7, at, &mut bytes);
+    let sent = sys::send(fd.raw(), &bytes, libc::MSG_DONTWAIT)?;
+    Ok(sent as usize)
+}
+
 /// The server's card has acknowledged bytes of which its software never hears.
 pub(super) fn forgotten() -> Outcome {
     for size in [100, 3000, 20_000] {
@@ -452,13 +461,22 @@ pub(super) fn forgotten() -> Outcome {
         let mut bytes = vec![0; size];
         fill(7, at, &mut bytes);
         let sent = sys::send_all(pair.client.raw(), &bytes);
+        at += size as u64;
+        // As much as there is room for: none of it may be in the place of what was forgotten.
+        while let Ok(more) = send_some(&pair.client, at) {
+            let end = bytes.len();
+            bytes.resize(end + more, 0);
+            fill(7, at, &mut bytes[end..]);
+            at += more as u64;
+            guest::pause(1);
+        }
         guest::pause(20);
         Loss::ServerDevice.happen();
         Loss::ServerDevice.mend();
         sent.map_err(|e| format!("send: {e}"))?;
-        let got = sys::recv_all(pair.server.raw(), size).map_err(|e| format!("recv: {e}"))?;
+        let got =
+            sys::recv_all(pair.server.raw(), bytes.len()).map_err(|e| format!("recv: {e}"))?;
         wanted("bytes", got == bytes, got.len())?;
-        at += size as u64;
         exchange(&pair.server, &pair.client, &mut at, 64)?;
         returned(&pair)?;
     }
