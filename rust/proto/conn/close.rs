@@ -42,7 +42,7 @@ pub enum CloseMode {
 pub enum Farewell {
     /// The peer has not been told everything.
     UnderWay,
-    /// It has been told. It may have left its ring before, of which this end hears by TCP.
+    /// It has been told, and its software has answered. It may have left its ring before, of which this end hears by TCP.
     Said,
     /// The peer has closed, too, or nothing more can be said.
     Over,
@@ -164,8 +164,7 @@ impl Conn {
             && !self.life.killed
             && self.life.sent.any(StateFlags::ANY_CLOSE)
             && !self.tx.due
-            && self.tx.in_flight == 0
-            && self.tx.unsent() == 0;
+            && self.send_ring_unused().is_some();
         self.life.closing &= !all;
         Actions::NONE.with_if(Actions::STATE, all)
     }
@@ -237,6 +236,10 @@ impl Conn {
                 if flag != StateFlags::NONE {
                     self.life.sent = self.life.sent.with(flag);
                     self.tx.due = true;
+                }
+                if self.life.closing && self.tx.seen < self.tx.prepared {
+                    // It does not say so otherwise where nobody reads.
+                    self.tx.ask = self.tx.ask.with(ProdFlags::UPDATE_REQUESTED);
                 }
                 out | self.step(ConnEvent::LocalClose)
             }

@@ -100,6 +100,12 @@ impl Conn {
         l.sent.any(StateFlags::ANY_END) && l.received.any(StateFlags::ANY_END)
     }
 
+    /// Tells whether the peer's software has said that it has everything.
+    #[must_use]
+    pub fn has_peer_all(&self) -> bool {
+        self.tx.seen >= self.tx.prepared
+    }
+
     /// Returns the positions of the bytes that a peer needs which has got all.
     #[must_use]
     pub fn nothing_missing(&self) -> Range<Pos> {

@@ -26,6 +26,7 @@ use crate::wire::cdc::{
     Cdc,
     ProdFlags,
     StateFlags, //
+    MOST_UNREAD,
 };
 use crate::wire::immediate::Immediate;
 
@@ -70,6 +71,13 @@ impl RxSide {
     #[inline]
     pub(super) fn unread(&self) -> u64 {
         self.prod.saturating_sub(self.cons)
+    }
+
+    /// Returns how many bytes wait for the program, as a message says it that says [`Self::announced`].
+    pub(super) fn told_unread(&self) -> u32 {
+        let unread = self.prod.saturating_sub(self.announced);
+        // At most that.
+        unread.min(u64::from(MOST_UNREAD)) as u32
     }
 
     /// Reports whether bytes for the program are in the ring, the urgent one included, which it will never read if it

@@ -227,17 +227,19 @@ impl TxSide {
         self.completed == self.prepared && self.in_flight == 0
     }
 
-    /// Reports whether the ring is full of bytes of which the peer's software has not said that it has them.
-    #[inline]
-    fn is_full_of_unseen(&self) -> bool {
-        self.prepared.saturating_sub(self.seen) >= self.ring.len()
+    /// The ring is full. If it is so of bytes of which the peer's software has not said that it has them, the next
+    /// message asks for that, once.
+    #[cold]
+    pub(super) fn filled(&mut self) {
+        if self.prepared.saturating_sub(self.seen) >= self.ring.len() {
+            self.ask_for_seen();
+        }
     }
 
-    /// Asks for that, once.
-    #[inline]
     fn ask_for_seen(&mut self) {
         if !self.asked {
             self.asked = true;
+            self.due = true;
             self.ask = self.ask.with(ProdFlags::UPDATE_REQUESTED);
         }
     }
@@ -359,10 +361,6 @@ impl Conn {
         };
         let plan = WritePlan::new(self.tx.ring, self.tx.sent, peer.ring, self.tx.sent, len);
         self.tx.sent = self.tx.sent.wrapping_add(u64::from(len));
-        if self.tx.is_full_of_unseen() {
-            self.tx.ask_for_seen();
-        }
-
         let urgent_left = self.tx.is_urgent_behind(self.tx.sent);
         let urgent_now = len > 0 && self.tx.is_urgent_before(self.tx.sent);
         let mut flags = ProdFlags::NONE
@@ -416,7 +414,7 @@ impl Conn {
                         offer: self.rx.rings.offered(),
                     },
                     unread: match self.life.keeps_tcp {
-                        true => Cdc::told_unread(self.rx.prod.saturating_sub(self.rx.announced)),
+                        true => self.rx.told_unread(),
                         false => 0,
                     },
                 })
@@ -458,7 +456,6 @@ impl Conn {
         // (WRITE_BLOCKED), and where the consumer cursor that the peer knows is far behind.
         if unsent >= window
             || unsent > u64::from(LONGEST_TX)
-            || t.is_full_of_unseen()
             || self.rx.consumption().worth_saying()
         {
             return None;
@@ -566,7 +563,6 @@ impl Conn {
             return Actions::NONE;
         }
         self.tx.ask_for_seen();
-        self.tx.due = true;
         self.tx_due()
     }
 

@@ -122,7 +122,8 @@ impl Conn {
     /// [`Misuse`] if there was no room for them, or if writing has ended since there was.
     #[inline]
     pub fn written(&mut self, n: u32, hint: SendHint, now: Instant) -> Result<Actions, Misuse> {
-        if self.may_write().is_err() || n > self.tx.space() || self.tx.urgent_end.is_some() {
+        let space = self.tx.space();
+        if self.may_write().is_err() || n > space || self.tx.urgent_end.is_some() {
             return Err(Misuse);
         }
         if n == 0 {
@@ -133,6 +134,9 @@ impl Conn {
             return Err(Misuse);
         }
         self.tx.prepared = self.tx.prepared.wrapping_add(u64::from(n));
+        if n == space {
+            self.tx.filled();
+        }
         if hint.urgent {
             self.tx.urgent_end = NonZeroU64::new(self.tx.prepared);
             // The announcement goes out even if the window is closed.

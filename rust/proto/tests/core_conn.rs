@@ -266,7 +266,7 @@ fn who_is_asked_says_what_it_has() {
     r.said.prod_flags = ProdFlags::UPDATE_REQUESTED;
     assert!(r.peer(StateFlags::NONE).has(Actions::TX_DUE));
     let said = r.flush().unwrap();
-    assert_eq!((said.cons, said.unread), (Cursor::default(), 992));
+    assert_eq!((said.cons, said.unread), (Cursor::default(), 1000));
 }
 
 #[test]

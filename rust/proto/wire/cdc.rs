@@ -19,8 +19,8 @@ use crate::error::ParseError;
 pub const TYPE: u8 = 0xfe;
 /// Length of a CDC message in bytes.
 pub const LEN: usize = 44;
-/// What [`Cdc::unread`] is counted in on the wire.
-pub const UNREAD_UNIT: u32 = 16;
+/// The greatest number that [`Cdc::unread`] can be: it has three bytes.
+pub const MOST_UNREAD: u32 = 0x00ff_ffff;
 /// Bytes that carry content; C accepts messages that end after them.
 pub const CONTENT_LEN: usize = 26;
 
@@ -176,22 +176,12 @@ pub struct Cdc {
     pub state_flags: StateFlags,
     /// Rings that move.
     pub rings: RingNews,
-    /// Bytes after [`Self::cons`] that have come and that the sender's program has not read, as far as the wire can say
-    /// it ([`Cdc::told_unread`]). Means something only where both ends keep TCP
+    /// Bytes after [`Self::cons`] that have come and that the sender's program has not read, at most [`MOST_UNREAD`]. Means something only where both ends keep TCP
     /// ([`Conn::keep_tcp`](crate::conn::Conn::keep_tcp)).
     pub unread: u32,
 }
 
 impl Cdc {
-    /// Returns what of so many unread bytes [`Cdc::unread`] can say.
-    #[must_use]
-    pub fn told_unread(bytes: u64) -> u32 {
-        let most = u64::from(0x00ff_ffff * UNREAD_UNIT);
-        // At most that.
-        let bytes = bytes.min(most) as u32;
-        bytes & !(UNREAD_UNIT - 1)
-    }
-
     /// Takes a received message apart. Trailing bytes are ignored, unknown flags dropped; the
     /// cursors are not judged, because only the connection knows its ring sizes.
     ///
@@ -231,7 +221,7 @@ impl Cdc {
         let [cw0, cw1] = self.cons.wrap.to_be_bytes();
         let [c0, c1, c2, c3] = self.cons.count.to_be_bytes();
         let (pf, sf) = (self.prod_flags.to_wire(), self.state_flags.to_wire());
-        let [_, u0, u1, u2] = (self.unread / UNREAD_UNIT).to_be_bytes();
+        let [_, u0, u1, u2] = self.unread.to_be_bytes();
         #[rustfmt::skip]
         let bytes = [
             TYPE, LEN as u8, s0, s1,
@@ -287,9 +277,7 @@ fn parse_rings(mut r: Reader<'_>) -> RingNews {
 #[inline]
 fn parse_unread(mut r: Reader<'_>) -> u32 {
     match r.array() {
-        Ok([_into, _number, _size, u0, u1, u2]) => {
-            u32::from_be_bytes([0, u0, u1, u2]).saturating_mul(UNREAD_UNIT)
-        }
+        Ok([_into, _number, _size, u0, u1, u2]) => u32::from_be_bytes([0, u0, u1, u2]),
         Err(_) => 0,
     }
 }
@@ -378,7 +366,7 @@ mod tests {
     #[test]
     fn unread_bytes_are_in_reserved_bytes() {
         let mut cdc = sample();
-        cdc.unread = 0x0123_4560;
+        cdc.unread = 0x0012_3456;
         assert_eq!(cdc.encode()[29..32], [0x12, 0x34, 0x56]);
         assert_eq!(Cdc::parse(&cdc.encode()), Ok(cdc));
         cdc.rings.offer = Some(Offer {
@@ -388,9 +376,6 @@ mod tests {
             rkey: Rkey(u32::MAX),
         });
         assert_eq!(Cdc::parse(&cdc.encode()), Ok(cdc));
-        // Never more than there are.
-        cdc.unread += 15;
-        assert_eq!(Cdc::parse(&cdc.encode()).unwrap().unread, 0x0123_4560);
     }
 
     #[test]

@@ -272,7 +272,9 @@ impl Remote {
     /// Has all of the stream go by the rings, after [`Outcome::Promoted`]. Returns false if they have been left since.
     pub(crate) fn goes_through(&self) -> bool {
         let machine = self.machine.lock();
-        let open = machine.promotion.stage() == Stage::Turned && !machine.closed;
+        // This may be another promotion than that of which the caller knows.
+        let turned = machine.promotion.stage() == Stage::Turned;
+        let open = turned && self.passes() && !machine.closed;
         self.through.set(u32::from(open));
         if let (true, Some(conn)) = (open, &machine.conn) {
             conn.may_leave();
@@ -522,6 +524,8 @@ impl Remote {
             Step::Wait | Step::Turn => (),
             Step::Decide => self.decide(machine),
             Step::Say(mark) => {
+                // The peer may turn as soon as it hears that, and end TCP, which is not the stream's end then.
+                self.show(machine);
                 let said = machine.conn.as_ref().map(|conn| put_mark(conn, mark));
                 if !matches!(said, Some(Ok(()))) {
                     // The peer has not heard it, so it has not turned.
@@ -569,7 +573,8 @@ impl Remote {
     /// Makes the stage seen by those who do not lock the machine, and the peer's cut by readers.
     fn show(&self, machine: &mut Machine) {
         let promotion = machine.promotion;
-        let known = self.route() != Route::TCP;
+        // A reader that has come to the end of a ring that is left has set it back.
+        let known = self.route() != Route::TCP || promotion.stage() == Stage::Returning;
         if let (Some(position), false) = (promotion.peer_cut(), known) {
             self.publish(machine);
             let route = Route::TCP.promoted(position).unwrap_or(Route::TCP);
@@ -748,16 +753,20 @@ impl Remote {
         }
     }
 
-    /// Ends the stream: the socket's file is being closed. With `may_stay` the TCP connection can be kept for a while.
-    pub(crate) fn close(&self, may_stay: bool) -> Closed {
+    /// Ends the stream: the socket's file is being closed, with a reset if it `aborts`. With `may_stay` the TCP connection
+    /// can be kept for a while.
+    pub(crate) fn close(&self, may_stay: bool, aborts: bool) -> Closed {
         if may_stay && self.stays() {
             return Closed::Stays;
         }
-        self.settle();
+        // A reset waits for no answer of the peer's.
+        if !aborts && self.enter().unread().0 == 0 {
+            self.settle();
+        }
         let mut machine = self.machine.lock();
         machine.closed = true;
         if let Some(conn) = self.conn(&machine).filter(|conn| conn.is_suspended()) {
-            self.close_left(&mut machine, &conn);
+            self.close_left(&mut machine, &conn, false);
             machine.conn = None;
             return Closed::Nothing;
         }
@@ -819,7 +828,7 @@ impl Remote {
             return;
         };
         if conn.is_suspended() {
-            self.close_left(&mut machine, &conn);
+            self.close_left(&mut machine, &conn, true);
         } else {
             if conn.is_killed() {
                 // The peer lacks something, and does not hear of it otherwise.

@@ -21,7 +21,7 @@ use crate::{
     smcr::SmcConn, //
 };
 use core::ops::Range;
-use kapi::{errno, net::sock::tcp_state};
+use kapi::{errno, net::sock::tcp_state, sys::word::full_barrier};
 use kernel::{
     prelude::*,
     sync::Arc,
@@ -42,6 +42,9 @@ const CHUNK: usize = 512;
 /// Milliseconds until the next look at TCP, where that may not tell of what it brings; and where it does.
 const OFTEN: u32 = 20;
 const SELDOM: u32 = 1000;
+/// The longest such time. It grows with that which the return has taken: it is this part of it.
+const SELDOMEST: u32 = 30_000;
+const RARER: u64 = 16;
 
 /// Looks for what the peer has sent and its card has acknowledged: a second.
 const MOST_LINGERS: u8 = 50;
@@ -132,7 +135,11 @@ impl Remote {
             // TCP does not wake anybody for less than `SO_RCVLOWAT` bytes, and the record is short.
             let often = self.sock.has_low_water()
                 || back.rest.is_none() && self.route().head() != Head::Ring;
-            conn.look_again(if often { OFTEN } else { SELDOM });
+            let least = if often { OFTEN } else { SELDOM };
+            // The peer decides how long it takes: it is not to buy many looks.
+            let elapsed = now().since(back.begun).0 / 1_000_000 / RARER;
+            let elapsed = u32::try_from(elapsed).unwrap_or(u32::MAX);
+            conn.look_again(elapsed.clamp(least, SELDOMEST));
         }
     }
 
@@ -271,6 +278,8 @@ impl Remote {
             .map_err(|error| Broken::Breach(Some(error)))?;
         back.rest = Some(rest);
         self.heard.release(AHEAD);
+        // The reader passes the cut, and then looks for this: one of the two sees what the other has done.
+        full_barrier();
         self.passes_record();
         if self.sock.has_seen_fin() {
             // Pollers may have looked before it was known that this is the stream's.
@@ -395,6 +404,8 @@ impl Remote {
 
     /// Gives the rings back if neither end's bytes are needed any more.
     fn release_rings(&self, conn: &Arc<SmcConn>) {
+        // Who gives to TCP sets the stage, a reader the route, before they come here: one of them sees both.
+        full_barrier();
         if self.stage() != Stage::Tcp || self.route().head() != Head::Tcp {
             return;
         }
@@ -445,11 +456,13 @@ impl Remote {
     }
 
     /// Ends a stream that has left the rings, or is about to, as its file is closed; with a reset unless TCP has all of
-    /// it, and the program has read all.
-    pub(super) fn close_left(&self, machine: &mut Machine, conn: &Arc<SmcConn>) {
+    /// it, and the program has read all. `silent` says that the peer has not answered for long: one that had everything,
+    /// and knew that this end had closed, says nothing when the link is lost.
+    pub(super) fn close_left(&self, machine: &mut Machine, conn: &Arc<SmcConn>, silent: bool) {
         self.go_back(machine);
         let unread = self.route().head() != Head::Tcp && conn.unread_bytes() != 0;
-        if machine.promotion.stage() != Stage::Tcp || unread {
+        let has_all = silent && conn.has_peer_all() && self.heard.acquire() == NOTHING;
+        if machine.promotion.stage() != Stage::Tcp && !has_all || unread {
             self.sock.abort();
         }
         conn.close(CloseMode::Abort);

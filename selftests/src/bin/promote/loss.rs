@@ -399,6 +399,33 @@ pub(super) fn cut() -> Outcome {
     wanted("cut", cut != 0, cut)
 }
 
+/// The link is lost just after a close of which the peer knows everything: it sees the end, and no reset later.
+pub(super) fn after_close() -> Outcome {
+    for round in 0..2 {
+        let (pair, at) = promoted()?;
+        let (closes, stays, loss) = match round {
+            0 => (pair.pair.client, pair.pair.server, Loss::ServerDevice),
+            _ => (pair.pair.server, pair.pair.client, Loss::ClientDevice),
+        };
+        let mut bytes = [0; 700];
+        fill(7, at, &mut bytes);
+        sys::send_all(closes.raw(), &bytes).map_err(|e| format!("send: {e}"))?;
+        drop(closes);
+        let got = sys::recv_vec(stays.raw(), 5000, libc::MSG_WAITALL);
+        guest::pause(30);
+        loss.happen();
+        loss.mend();
+        let got = got.map_err(|e| format!("recv: {e}"))?;
+        wanted("bytes", got == bytes, got.len())?;
+        let end = sys::recv_vec(stays.raw(), 1, 0);
+        wanted("the end", end == Ok(vec![]), end)?;
+        // Longer than an end keeps TCP that has closed.
+        let seen = sys::poll_within(stays.raw(), libc::POLLERR, 7000);
+        wanted("no error", seen & libc::POLLERR == 0, (round, seen))?;
+    }
+    Ok(())
+}
+
 /// Many at once, each with messages under way.
 pub(super) fn many() -> Outcome {
     let before = smcinfo::references();

@@ -185,6 +185,11 @@ impl SmcConn {
         self.proto.lock().have_both_ended()
     }
 
+    /// Tells whether the peer's kernel has said that it has everything.
+    pub(crate) fn has_peer_all(&self) -> bool {
+        self.proto.lock().has_peer_all()
+    }
+
     /// Returns the positions of the bytes that a peer needs which has got all.
     pub(crate) fn nothing_missing(&self) -> Range<Pos> {
         self.proto.lock().nothing_missing()
