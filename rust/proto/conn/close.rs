@@ -164,7 +164,8 @@ impl Conn {
             && !self.life.killed
             && self.life.sent.any(StateFlags::ANY_CLOSE)
             && !self.tx.due
-            && self.send_ring_unused().is_some();
+            && self.tx.is_quiet()
+            && self.has_peer_all();
         self.life.closing &= !all;
         Actions::NONE.with_if(Actions::STATE, all)
     }
@@ -229,6 +230,7 @@ impl Conn {
             Pending::Done => {
                 self.life.sent = self.life.sent.with(StateFlags::DONE_WRITING);
                 self.tx.due = true;
+                self.ask_whether_seen();
                 out | self.step(ConnEvent::LocalDone)
             }
             Pending::Close => {
@@ -237,12 +239,16 @@ impl Conn {
                     self.life.sent = self.life.sent.with(flag);
                     self.tx.due = true;
                 }
-                if self.life.closing && self.tx.seen < self.tx.prepared {
-                    // It does not say so otherwise where nobody reads.
-                    self.tx.ask = self.tx.ask.with(ProdFlags::UPDATE_REQUESTED);
-                }
+                self.ask_whether_seen();
                 out | self.step(ConnEvent::LocalClose)
             }
+        }
+    }
+
+    /// Has the peer answer the message that tells of the end, where that is to be known.
+    fn ask_whether_seen(&mut self) {
+        if self.life.keeps_tcp && !self.life.released {
+            self.tx.ask = self.tx.ask.with(ProdFlags::UPDATE_REQUESTED);
         }
     }
 
@@ -356,12 +362,19 @@ impl Conn {
             && !self.life.released
             && !self.life.killed
             && self.life.sent.any(StateFlags::ANY_END)
-            && (!self.life.keeps_tcp || self.life.received.any(StateFlags::ANY_END))
+            && (!self.life.keeps_tcp || self.has_both_ends())
             && !self.tx.due
             && self.tx.in_flight == 0
             && self.tx.unsent() == 0;
         self.life.tcp_ended |= over;
         Actions::NONE.with_if(Actions::TCP_END, over)
+    }
+
+    /// Tells whether the peer's stream has ended, and the peer has seen that this one has, as far as it still looks.
+    fn has_both_ends(&self) -> bool {
+        let received = self.life.received;
+        received.any(StateFlags::ANY_CLOSE)
+            || received.any(StateFlags::ANY_END) && self.has_peer_all()
     }
 
     fn finish_end(&mut self) -> Actions {

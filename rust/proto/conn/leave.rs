@@ -100,10 +100,12 @@ impl Conn {
         l.sent.any(StateFlags::ANY_END) && l.received.any(StateFlags::ANY_END)
     }
 
-    /// Tells whether the peer's software has said that it has everything.
+    /// Tells whether the peer's software has said that it has everything, and this end's end where it was said. Always true
+    /// where TCP is not kept.
     #[must_use]
     pub fn has_peer_all(&self) -> bool {
-        self.tx.seen >= self.tx.prepared
+        let ended = self.life.sent.any(StateFlags::ANY_END);
+        self.tx.seen >= self.tx.prepared.saturating_add(u64::from(ended))
     }
 
     /// Returns the positions of the bytes that a peer needs which has got all.
@@ -229,8 +231,8 @@ impl Conn {
         record.orderly && !self.life.suspended && self.rx.prod < record.written
     }
 
-    /// Judges the record of the peer, which has left the rings, too: returns the bytes that it has not got, for TCP. The
-    /// send ring has kept them, even where the peer's device had acknowledged them.
+    /// Judges the record of the peer, which has left the rings, too: returns the program's bytes that it has not got, for
+    /// TCP. The send ring has kept them, even where the peer's device had acknowledged them.
     ///
     /// # Errors
     ///
@@ -239,10 +241,11 @@ impl Conn {
     pub fn judge_record(&self, record: &Record) -> Result<Range<Pos>, ProtoError> {
         let t = &self.tx;
         let from = record.received;
-        let can_be = t.seen <= from && from <= t.sent && record.written >= self.rx.prod;
+        let told = t.seen.min(t.prepared);
+        let can_be = told <= from && from <= t.sent && record.written >= self.rx.prod;
         // An urgent byte would lose its mark.
         match can_be && !t.is_urgent_behind(from) {
-            true => Ok(from..t.prepared),
+            true => Ok(from.max(u64::from(self.rx.preamble)).min(t.prepared)..t.prepared),
             false => Err(ProtoError::Record),
         }
     }

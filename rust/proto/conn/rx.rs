@@ -41,7 +41,7 @@ pub(super) struct RxSide {
     pub(super) urgent: RxUrgent,
     pub(super) inline: bool,
     /// Number of first bytes that are not the program's; see [`Conn::begins_with`].
-    preamble: u8,
+    pub(super) preamble: u8,
     /// The peer has agreed to immediates; see [`Peer`](super::Peer).
     pub(super) peer_takes_immediates: bool,
     last_seq: u16,
@@ -73,9 +73,11 @@ impl RxSide {
         self.prod.saturating_sub(self.cons)
     }
 
-    /// Returns how many bytes wait for the program, as a message says it that says [`Self::announced`].
-    pub(super) fn told_unread(&self) -> u32 {
+    /// Returns how many bytes wait for the program, as a message says it that says [`Self::announced`]; the peer's end, if
+    /// it has `ended`, counts as one.
+    pub(super) fn told_unread(&self, ended: bool) -> u32 {
         let unread = self.prod.saturating_sub(self.announced);
+        let unread = unread.saturating_add(u64::from(ended));
         // At most that.
         unread.min(u64::from(MOST_UNREAD)) as u32
     }

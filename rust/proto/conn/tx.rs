@@ -414,7 +414,10 @@ impl Conn {
                         offer: self.rx.rings.offered(),
                     },
                     unread: match self.life.keeps_tcp {
-                        true => self.rx.told_unread(),
+                        true => {
+                            let ended = self.life.received.any(StateFlags::ANY_END);
+                            self.rx.told_unread(ended)
+                        }
                         false => 0,
                     },
                 })
@@ -545,11 +548,13 @@ impl Conn {
         Actions::NONE.with_if(Actions::WAKE_WRITER, wake)
     }
 
-    /// The peer says how many bytes it has beyond those that its program has read. One that says too much has lied to
+    /// The peer says how many bytes it has beyond those that its program has read, and one more for the end. One that says too much has lied to
     /// itself: its record will ask for bytes that are gone.
     pub(super) fn peer_has(&mut self, unread: u32) -> Actions {
+        let ended = self.life.sent.any(StateFlags::ANY_END);
         let t = &mut self.tx;
-        let has = t.peer_cons.saturating_add(u64::from(unread)).min(t.sent);
+        let has = t.peer_cons.saturating_add(u64::from(unread));
+        let has = has.min(t.sent.saturating_add(u64::from(ended)));
         if has > t.seen {
             t.seen = has;
             t.asked = false;

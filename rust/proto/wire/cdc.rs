@@ -176,7 +176,8 @@ pub struct Cdc {
     pub state_flags: StateFlags,
     /// Rings that move.
     pub rings: RingNews,
-    /// Bytes after [`Self::cons`] that have come and that the sender's program has not read, at most [`MOST_UNREAD`]. Means something only where both ends keep TCP
+    /// Bytes after [`Self::cons`] that have come and that the sender's program has not read, and one more if the end of the
+    /// stream has come; at most [`MOST_UNREAD`]. Means something only where both ends keep TCP
     /// ([`Conn::keep_tcp`](crate::conn::Conn::keep_tcp)).
     pub unread: u32,
 }
