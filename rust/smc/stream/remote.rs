@@ -26,7 +26,7 @@ use super::{
     StreamIo, //
 };
 use crate::{
-    host::namespace::Namespace,
+    host::{clock::now, namespace::Namespace},
     smcr::{
         group::{Apart, MARKS},
         SmcConn, //
@@ -61,6 +61,7 @@ use smc_proto::{
     path::{Head, Route},
     promotion::{may_cut, Promotion, Side, Stage, Step},
     reason::Reason,
+    time::{Instant, Span},
     wire::promotion::{Join, Mark}, //
 };
 
@@ -71,6 +72,15 @@ const HELD_BACK: u32 = 50;
 /// Losses of its link after which a connection stays TCP's.
 const MOST_LOSSES: u32 = 6;
 
+/// Milliseconds to wait for the server's first mark at most.
+const MARK_PATIENCE: u32 = 5000;
+/// Longest wait for the peer's word over the side connection, whose TCP may have to repeat it.
+const ASK_PATIENCE: Span = Span::from_secs(30);
+/// Milliseconds between looks for its end.
+const ASK_LOOK: u32 = 1000;
+/// Words of the peer there that say nothing new; a correct one has one.
+const MOST_WORDS: u8 = 4;
+
 /// A client's attempt to promote the connection.
 pub(crate) trait Dial: Send + Sync {
     /// Ends it. Sleeps.
@@ -78,6 +88,28 @@ pub(crate) trait Dial: Send + Sync {
 
     /// The program has closed: ends it, or has it go on without the program. Sleeps.
     fn orphan(self: Arc<Self>);
+}
+
+/// The side connection of an attempt, after the handshake.
+pub(crate) trait SideConnection: Send + Sync {
+    /// Closes it. Sleeps, but not for the peer.
+    fn end(&self);
+
+    /// Says something to the peer's kernel.
+    fn tell(&self, mark: Mark);
+
+    /// Returns what that has said.
+    fn hear(&self) -> Heard;
+}
+
+/// What is heard of the peer over a side connection.
+pub(crate) enum Heard {
+    /// Nothing, yet.
+    Nothing,
+    /// This.
+    Said(Mark),
+    /// Nothing, and nothing will be.
+    Over,
 }
 
 /// What a writer leaves behind.
@@ -103,6 +135,14 @@ struct Machine {
     has_left: bool,
     /// Times that the peer's record was there and not taken.
     lingers: u8,
+    /// What was said over the side connection last, and heard there and not looked at; how often that was nothing new.
+    told: Option<Mark>,
+    heard: Option<Mark>,
+    words: u8,
+    /// Since when the peer's word is waited for.
+    asked_since: Option<Instant>,
+    /// When a client has got the SMC-R connection, of which the server is to say something.
+    offered_at: Option<Instant>,
 }
 
 /// An end of a connection with another host that may be promoted.
@@ -144,6 +184,9 @@ pub(crate) struct Remote {
     /// The attempt that is under way.
     #[pin]
     dialer: Mutex<Option<Arc<dyn Dial>>>,
+    /// Its side connection, from the handshake until both ends know where the stream is.
+    #[pin]
+    side_connection: Mutex<Option<Arc<dyn SideConnection>>>,
     #[pin]
     machine: Mutex<Machine>,
     /// Held by who gives bytes to TCP.
@@ -217,6 +260,7 @@ impl Remote {
                 splices: Atomic::new(0),
                 carriers <- Carriers::new(),
                 dialer <- new_mutex!(None, "rsmc::Remote::dialer"),
+                side_connection <- new_mutex!(None, "rsmc::Remote::side_connection"),
                 machine <- new_mutex!(
                     Machine {
                         promotion,
@@ -227,6 +271,11 @@ impl Remote {
                         back: None,
                         has_left: false,
                         lingers: 0,
+                        told: None,
+                        heard: None,
+                        words: 0,
+                        asked_since: None,
+                        offered_at: None,
                     },
                     "rsmc::Remote::machine"
                 ),
@@ -345,6 +394,51 @@ impl Remote {
         is
     }
 
+    /// Ends the side connection when nothing more is to be said there: the server's when it knows where the client's bytes
+    /// are, or is back on TCP, and the client's then.
+    pub(crate) fn look_at_side(&self) {
+        let done = match self.stage() {
+            Stage::Offered | Stage::Bound | Stage::Due => false,
+            Stage::Tcp => true,
+            Stage::Turned | Stage::Returning => match self.side {
+                Side::Server => !self.machine.lock().promotion.awaits_mark(),
+                Side::Client => loop {
+                    match self.side_connection().map(|side| side.hear()) {
+                        Some(Heard::Said(_)) => (),
+                        Some(Heard::Nothing) => break false,
+                        Some(Heard::Over) | None => break true,
+                    }
+                },
+            },
+        };
+        if done {
+            self.end_side();
+        }
+    }
+
+    fn side_connection(&self) -> Option<Arc<dyn SideConnection>> {
+        self.side_connection.lock().clone()
+    }
+
+    /// Closes the side connection.
+    pub(crate) fn end_side(&self) {
+        let side = self.side_connection.lock().take();
+        if let Some(side) = side {
+            side.end();
+        }
+    }
+
+    /// Says over the side connection what the peer may not have heard otherwise, once.
+    fn says_word(&self, machine: &mut Machine) {
+        let word = machine.promotion.word();
+        if let (Some(mark), true) = (word, word != machine.told) {
+            machine.told = word;
+            if let Some(side) = self.side_connection() {
+                side.tell(mark);
+            }
+        }
+    }
+
     /// Ends the attempt that is under way.
     pub(crate) fn end_dialer(&self) {
         if let Some(dialer) = self.take_dialer() {
@@ -353,7 +447,22 @@ impl Remote {
     }
 
     /// Takes over the SMC-R connection that a handshake over a side connection has made, which is apart from the socket.
-    pub(crate) fn offer(&self, conn: Arc<SmcConn>) -> Outcome {
+    /// Without `side` a link that is lost while the two ends turn costs the connection.
+    pub(crate) fn offer(
+        &self,
+        conn: Arc<SmcConn>,
+        side: Option<Arc<dyn SideConnection>>,
+    ) -> Outcome {
+        self.end_side();
+        *self.side_connection.lock() = side;
+        let outcome = self.try_offer(conn);
+        if self.stage() == Stage::Tcp {
+            self.end_side();
+        }
+        outcome
+    }
+
+    fn try_offer(&self, conn: Arc<SmcConn>) -> Outcome {
         {
             // One that was left while a call was inside.
             self.carriers.sweep();
@@ -371,22 +480,20 @@ impl Remote {
             }
             machine.conn = Some(conn);
             machine.prepared = prepared.ok();
+            (machine.told, machine.heard) = (None, None);
+            (machine.words, machine.asked_since) = (0, None);
+            if self.side == Side::Client {
+                machine.offered_at = Some(now());
+                if let Some(conn) = &machine.conn {
+                    conn.look_again(MARK_PATIENCE);
+                }
+            }
             self.show(&mut machine);
             if step == Step::Decide {
                 self.decide(&mut machine);
             }
         }
         self.advance()
-    }
-
-    /// Gives an attempt up to which the peer has not agreed.
-    pub(crate) fn give_up(&self, reason: Reason) -> Outcome {
-        let mut machine = self.machine.lock();
-        if machine.conn.is_some() {
-            self.refuse(&mut machine, reason);
-        }
-        drop(machine);
-        self.outcome()
     }
 
     /// Agrees to nothing, for this reason, if that is still possible.
@@ -401,6 +508,7 @@ impl Remote {
             return Outcome::Nothing;
         }
         let mut machine = self.machine.lock();
+        let since = machine.offered_at;
         while let Some(step) = self.next(&mut machine) {
             self.show(&mut machine);
             let turns = step == Step::Turn;
@@ -410,6 +518,12 @@ impl Remote {
             if !turns {
                 self.perform(&mut machine, step, Reason::PathRefused);
             }
+        }
+        let patience = Span::from_millis(u64::from(MARK_PATIENCE));
+        if since.is_some_and(|since| now().since(since) >= patience) {
+            // Only now: what the server has said was heard.
+            machine.offered_at = None;
+            self.refuse(&mut machine, Reason::PathRefused);
         }
         self.go_back(&mut machine);
         let left = core::mem::take(&mut machine.has_left);
@@ -444,6 +558,11 @@ impl Remote {
                 return Some(step.unwrap_or_else(|| self.breach(&conn)));
             }
         }
+        if state == Apart::Open && machine.promotion.may_be_told() {
+            if let Some(step) = self.hears_of_loss(machine, &conn) {
+                return Some(step);
+            }
+        }
         let promotion = &mut machine.promotion;
         let cannot_be = |cut| match promotion.stage().is_apart() {
             true => !self.can_end_at(cut),
@@ -464,6 +583,9 @@ impl Remote {
         };
         if let Some(by_peer) = ended {
             let step = promotion.ended(by_peer);
+            if step == Step::Ask {
+                return self.asks(machine, &conn);
+            }
             // The peer has ended it without a word of where its bytes are.
             let breach = by_peer && step == Step::Reset;
             return Some(if breach { self.breach(&conn) } else { step });
@@ -475,8 +597,57 @@ impl Remote {
     fn may_be_said(&self, mark: Mark) -> bool {
         match mark {
             Mark::Cut(position) => self.can_end_at(position),
-            Mark::Ready | Mark::Go => true,
+            Mark::Ready | Mark::Go | Mark::Stays => true,
         }
+    }
+
+    /// The link works, as far as this end knows. A peer that says something over the side connection has lost it.
+    fn hears_of_loss(&self, machine: &mut Machine, conn: &Arc<SmcConn>) -> Option<Step> {
+        let mark = match self.side_connection()?.hear() {
+            Heard::Said(mark) => mark,
+            Heard::Nothing | Heard::Over => return None,
+        };
+        if self.side == Side::Server && machine.promotion.stage().is_apart() {
+            return (machine.words < MOST_WORDS).then(|| {
+                machine.words += 1;
+                machine.promotion.told(mark)
+            });
+        }
+        // Nothing more comes by the ring; what has come is heard first.
+        machine.heard = Some(mark);
+        conn.suspend().then_some(Step::Wait)
+    }
+
+    /// The link is lost, and the peer has to say where the stream goes on.
+    fn asks(&self, machine: &mut Machine, conn: &Arc<SmcConn>) -> Option<Step> {
+        self.says_word(machine);
+        while machine.words < MOST_WORDS {
+            let heard = match machine.heard.take() {
+                Some(mark) => Heard::Said(mark),
+                None => self
+                    .side_connection()
+                    .map_or(Heard::Over, |side| side.hear()),
+            };
+            let mark = match heard {
+                Heard::Said(mark) => mark,
+                Heard::Over => return Some(Step::Reset),
+                Heard::Nothing => {
+                    let since = *machine.asked_since.get_or_insert_with(now);
+                    conn.look_again(ASK_LOOK);
+                    let late = now().since(since) >= ASK_PATIENCE;
+                    return late.then_some(Step::Reset);
+                }
+            };
+            if !self.may_be_said(mark) {
+                return Some(self.breach(conn));
+            }
+            match machine.promotion.told(mark) {
+                Step::Wait if machine.promotion.awaits_mark() => (),
+                step => return Some(step),
+            }
+            machine.words += 1;
+        }
+        Some(self.breach(conn))
     }
 
     /// Tells whether the peer's bytes can have left TCP at this position.
@@ -534,7 +705,8 @@ impl Remote {
                 }
             }
             Step::Leave => self.leave(machine, why),
-            Step::Reset => self.reset(machine),
+            // No side connection is left, or there is no time for it.
+            Step::Ask | Step::Reset => self.reset(machine),
         }
         self.show(machine);
     }
@@ -555,6 +727,9 @@ impl Remote {
         if let Some(conn) = machine.conn.take() {
             conn.dissolve();
         }
+        // A client whose link is lost does not hear of it otherwise.
+        self.says_word(machine);
+        self.end_side();
         self.failed(why);
     }
 
@@ -567,6 +742,7 @@ impl Remote {
             conn.shut_read();
             conn.dissolve();
         }
+        self.end_side();
         self.ended(Reason::NoActiveLink);
     }
 
@@ -586,15 +762,16 @@ impl Remote {
             // What came before the mark of it may be all that they wait for.
             self.sock.wake_readers();
         }
-        if let (Stage::Turned, Some(conn)) = (promotion.stage(), &machine.conn) {
-            match (self.side, promotion.peer_cut()) {
+        if let Some(conn) = machine.conn.as_ref().filter(|_| !machine.closed) {
+            match (self.side, promotion.stage()) {
                 // A server that has not heard the cut would give the program what the client says on TCP.
-                (Side::Client, Some(_)) => conn.may_be_left(MARKS as u8),
-                // It closes.
-                (Side::Client, None) => (),
+                (Side::Client, Stage::Bound | Stage::Due | Stage::Turned) => {
+                    conn.may_be_left(MARKS as u8);
+                }
                 // A client that it has heard turns after that, and the client's cut may be in the ring when the link is
                 // lost.
-                (Side::Server, _) => conn.may_be_left(0),
+                (Side::Server, Stage::Turned) => conn.may_be_left(0),
+                _ => (),
             }
         }
         let (before, stage) = (self.stage(), promotion.stage());
@@ -645,7 +822,8 @@ impl Remote {
         let Some(conn) = machine.conn.clone() else {
             return Err(EINVAL);
         };
-        match put_mark(&conn, Mark::Cut(self.sock.sent_to())) {
+        let position = self.sock.sent_to();
+        match put_mark(&conn, Mark::Cut(position)) {
             Err(err) if err == ENOMEM => return Err(err),
             // The peer has turned, so what has become of the SMC-R connection is what has become of this one.
             Err(_) if machine.promotion.peer_cut().is_some() => (),
@@ -657,7 +835,7 @@ impl Remote {
             }
             Ok(()) => (),
         }
-        machine.promotion.turned();
+        machine.promotion.turned(position);
         self.succeeded();
         self.publish(machine);
         conn.takes_over();
@@ -665,6 +843,8 @@ impl Remote {
         let error = match conn.apart_state() {
             Apart::Open | Apart::Ended => None,
             Apart::Aborted => Some(errno::ECONNRESET),
+            // The stream is on its way back to TCP, and the peer is told up to where it has gone there.
+            Apart::Lost if conn.is_suspended() => None,
             Apart::Lost => Some(errno::ECONNABORTED),
         };
         if let Some(error) = error {
@@ -759,6 +939,12 @@ impl Remote {
         if may_stay && self.stays() {
             return Closed::Stays;
         }
+        let closed = self.close_at_once(aborts);
+        self.end_side();
+        closed
+    }
+
+    fn close_at_once(&self, aborts: bool) -> Closed {
         // A reset waits for no answer of the peer's.
         if !aborts && self.enter().unread().0 == 0 {
             self.settle();
@@ -822,6 +1008,7 @@ impl Remote {
 
     /// Ends such a stream; TCP is closed after this.
     pub(crate) fn end_closing(&self) {
+        self.end_side();
         let mut machine = self.machine.lock();
         machine.closed = true;
         let Some(conn) = machine.conn.take() else {
@@ -861,6 +1048,7 @@ impl Remote {
             machine.conn = None;
             conn
         };
+        self.end_side();
         if let Some(conn) = conn {
             conn.shut_read();
             conn.dissolve();

@@ -175,6 +175,10 @@ impl Remote {
                     return Err(Broken::Over);
                 }
             }
+            if machine.promotion.awaits_mark() {
+                // The peer says over the side connection where its bytes are.
+                return Ok(());
+            }
             if !machine.promotion.returns() {
                 return Err(Broken::Over);
             }
@@ -190,6 +194,9 @@ impl Remote {
             machine.lingers = 0;
             self.through.set(0);
             self.show(machine);
+        }
+        if machine.back.is_some() && !conn.is_understood() {
+            self.says_word(machine);
         }
         let Some(back) = &mut machine.back else {
             return Ok(());
@@ -383,6 +390,7 @@ impl Remote {
 
     /// The stream is TCP's: what the program writes from now on follows what the peer had not got.
     fn arrive(&self, machine: &mut Machine, conn: &Arc<SmcConn>) {
+        self.end_side();
         self.sock.push_stream();
         if conn.is_write_shut() || machine.shut & 2 != 0 {
             self.sock.end_stream();
