@@ -572,6 +572,77 @@ pub(super) fn unsure() -> Outcome {
     Ok(())
 }
 
+/// The link is lost while the two ends turn, at each of the steps at which one does not know whether the other has: they say
+/// so over the side connection.
+pub(super) fn turning() -> Outcome {
+    const STEPS: [(&str, [u8; 2]); 3] = [
+        (
+            "the client has agreed, and the server not heard that",
+            [3, 2],
+        ),
+        (
+            "the server has turned, and the client not heard that",
+            [3, 5],
+        ),
+        ("both have turned, and the server not heard that", [6, 5]),
+    ];
+    let all = STEPS.iter();
+    let cases = all.flat_map(|step| ["card_a", "card_b"].map(|card| (step, card)));
+    after(8);
+    set(&["a", "b"], "neighbour_time", 0);
+    for ((what, wants), card) in cases {
+        // The link, before anything is late.
+        {
+            let pair = begin()?;
+            until_moved(&pair, &mut 0)?;
+        }
+        let pair = begin()?;
+        let mut at = 0;
+        for card in ["card_a", "card_b"] {
+            trouble(card, "latency", 400_000_000);
+        }
+        let steps = || {
+            Ok::<_, String>([
+                super::seen::step("a", &pair.client)?,
+                super::seen::step("b", &pair.server)?,
+            ])
+        };
+        let done = (|| {
+            for _ in 0..6 {
+                exchange(&pair.client, &pair.server, &mut at, 64)?;
+                exchange(&pair.server, &pair.client, &mut at, 64)?;
+            }
+            let mut waits = guest::limit(20_000);
+            while steps()? != *wants && waits > 0 {
+                sys::sleep_ms(1);
+                waits -= 1;
+            }
+            wanted(what, waits > 0, steps()?)?;
+            after(1 << 20);
+            trouble(card, "fatal", 1);
+            // By the carrier that each end has come to.
+            for (from, to) in [(&pair.client, &pair.server), (&pair.server, &pair.client)] {
+                exchange(from, to, &mut at, 700)?;
+            }
+            wanted("no SMC-R", !moved(&pair), pair.info())
+        })();
+        for card in ["card_a", "card_b"] {
+            trouble(card, "latency", 0);
+        }
+        begin_anew();
+        done.and_then(|()| {
+            for _ in 0..20 {
+                exchange(&pair.server, &pair.client, &mut at, 9000)?;
+                exchange(&pair.client, &pair.server, &mut at, 64)?;
+            }
+            Ok(())
+        })
+        .map_err(|e: String| format!("{card}, {what}: {e}: {:x?}", pair.info()))?;
+        after(8);
+    }
+    Ok(())
+}
+
 /// Nothing gets through by RDMA: the connection does not wait until its card has repeated a request as often as it does.
 pub(super) fn silent() -> Outcome {
     // A card's, before it says that nobody answers.

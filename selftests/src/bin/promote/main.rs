@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 58] = [
+const POINTS: [Point; 59] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -59,6 +59,7 @@ const POINTS: [Point; 58] = [
     ("lost.many", loss::many),
     ("lost.forgotten", loss::forgotten),
     ("lost.unsure", loss::unsure),
+    ("lost.turning", loss::turning),
     ("lost.silent", loss::silent),
     ("lost.again", loss::again),
     ("idle.again", idle::returns_again),
