@@ -164,10 +164,15 @@ fn take_from_either(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -
             true => peek(remote, msg, ask),
             false => next(remote, msg, ask),
         };
-        if remote.passes() {
-            remote.passes_record();
+        if !remote.passes() {
+            return look;
         }
-        return look;
+        remote.passes_record();
+        // With the record out of TCP's stream what follows it counts.
+        return match look {
+            Ok(Look::Took(took)) if !ask.peek => took_last(remote, msg, ask, Ok(Look::Took(took))),
+            look => look,
+        };
     }
     drop(reader);
     match remote.behind() {

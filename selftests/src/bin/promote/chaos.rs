@@ -335,6 +335,13 @@ pub(super) fn lost() -> Outcome {
     let done = told("chaos", &tally, &counted);
     struck?;
     done?;
+    // Nobody can say any more where the stream is: the link and the side connection are lost within one turn.
+    let turning = tally.turning.load(Relaxed);
+    wanted(
+        "lost with their side connections",
+        turning <= ended as u64,
+        (turning, ended),
+    )?;
     wanted(
         "promoted and returned",
         tally.returned.load(Relaxed) > 0,
