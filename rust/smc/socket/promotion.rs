@@ -236,7 +236,7 @@ fn port(this: &SmcSock) -> Result<LocalPort, Reason> {
 fn offer(this: &Arc<SmcSock>, conn: Arc<SmcConn>, side: OwnedBsdSocket) {
     match this.remote() {
         Some(remote) => {
-            let side = match Words::keep(this, side) {
+            let side = match Words::keep(this, remote.side(), side) {
                 Ok(words) => Some(words as Arc<dyn SideConnection>),
                 Err(_) => None,
             };

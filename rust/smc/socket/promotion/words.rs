@@ -12,7 +12,10 @@ use kernel::{
     prelude::*,
     sync::{Arc, ArcBorrow, Mutex}, //
 };
-use smc_proto::wire::promotion::{Mark, MARK_LEN};
+use smc_proto::{
+    promotion::Side,
+    wire::promotion::{Mark, MARK_LEN}, //
+};
 
 /// What has come of the peer's next word.
 struct Next {
@@ -52,7 +55,7 @@ impl Next {
 struct Open {
     // Dropped in this order.
     watch: Pin<KBox<WaitHook<Words>>>,
-    side: OwnedBsdSocket,
+    socket: OwnedBsdSocket,
     next: Next,
 }
 
@@ -60,27 +63,33 @@ struct Open {
 #[pin_data]
 pub(super) struct Words {
     target: Arc<SmcSock>,
+    side: Side,
     #[pin]
     open: Mutex<Option<Open>>,
 }
 
 impl Words {
-    /// Keeps a side connection for `target`.
+    /// Keeps a side connection for `target`, which is this side's end.
     ///
     /// # Errors
     ///
     /// `ENOMEM`; it is reset then.
-    pub(super) fn keep(target: &Arc<SmcSock>, side: OwnedBsdSocket) -> Result<Arc<Self>> {
+    pub(super) fn keep(
+        target: &Arc<SmcSock>,
+        side: Side,
+        socket: OwnedBsdSocket,
+    ) -> Result<Arc<Self>> {
         let this = Arc::pin_init(
             pin_init!(Self {
                 target: target.clone(),
+                side,
                 open <- new_mutex!(None, "rsmc::Words::open"),
             }),
             GFP_KERNEL,
         )?;
         let open = Open {
-            watch: WaitHook::new(&side, this.clone())?,
-            side,
+            watch: WaitHook::new(&socket, this.clone())?,
+            socket,
             next: Next::new(),
         };
         *this.open.lock() = Some(open);
@@ -91,25 +100,30 @@ impl Words {
 impl SideConnection for Words {
     fn end(&self) {
         let open = self.open.lock().take();
-        if let Some(Open { watch, side, .. }) = open {
-            drop(watch);
-            // In good order: what was said last is to arrive.
-            side.close();
+        let Some(Open { watch, socket, .. }) = open else {
+            return;
+        };
+        drop(watch);
+        match self.side {
+            // The server has closed it, or has nothing more to hear; and nobody waits for its end.
+            Side::Client => socket.sock().abort(),
+            // What was said last is to arrive.
+            Side::Server => socket.close(),
         }
     }
 
     fn tell(&self, mark: Mark) {
-        if let Some(Open { side, .. }) = &*self.open.lock() {
+        if let Some(Open { socket, .. }) = &*self.open.lock() {
             // Nothing else is under way there, so TCP has room for it, or is over.
-            if side.sock().send(&mark.bytes()).is_ok() {
-                side.sock().push_stream();
+            if socket.sock().send(&mark.bytes()).is_ok() {
+                socket.sock().push_stream();
             }
         }
     }
 
     fn hear(&self) -> Heard {
         match &mut *self.open.lock() {
-            Some(open) => open.next.hear(open.side.sock()),
+            Some(open) => open.next.hear(open.socket.sock()),
             None => Heard::Over,
         }
     }
