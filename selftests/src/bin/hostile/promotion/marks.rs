@@ -40,6 +40,7 @@ points!(
     falls_silent,
     leaves,
     ends_in_between,
+    over_the_side,
 );
 
 /// A connection whose handshake over a side connection is through; nobody has agreed to anything but a server of the
@@ -434,6 +435,83 @@ fn leaves(t: &mut T, h: &mut Host) {
             }
         }
     }
+}
+
+/// What a host says over the side connection after the handshake, where a correct one speaks of a link that is lost: nothing
+/// of it makes the program read what TCP has not delivered.
+fn over_the_side(t: &mut T, h: &mut Host) {
+    const STAYS: [u8; 8] = *b"RSP\x04\0\0\0\0";
+    for (what, word) in [
+        ("garbage", *b"GET / HT"),
+        ("ready", READY),
+        ("a cut", cut(7)),
+    ] {
+        let Some((mut real, mut c)) = offered(t, h) else {
+            return;
+        };
+        for _ in 0..30 {
+            c.tcp.send(&word);
+        }
+        real.goes_on(t, what);
+        real.end();
+    }
+    let Some((mut real, mut c)) = agreed(t, h) else {
+        return;
+    };
+    c.tcp.send(b"GET / HT");
+    guest::pause(50);
+    match h.role {
+        // It has turned, and knows no more of the host than before.
+        Role::Client => closes(t, real, "agreed, garbage"),
+        Role::Server => {
+            real.goes_on(t, "agreed, garbage");
+            real.end();
+        }
+    }
+    let Some((mut real, mut c)) = agreed(t, h) else {
+        return;
+    };
+    let at = real.to;
+    real.tell(40);
+    // Of these it has got 40 bytes.
+    let past = real.tcp.snd.wrapping_sub(20);
+    c.tcp.send(&cut(past));
+    match h.role {
+        Role::Client => t.is(
+            "its cut",
+            c.tcp.recv(8, 3000),
+            Some(cut(real.tcp.rcv).to_vec()),
+        ),
+        Role::Server => t.is("its word", c.tcp.recv(8, 3000), Some(GO.to_vec())),
+    }
+    t.check("by TCP", real.due(at, 40).len() == 40);
+    is_breach(t, real, 40, "a cut in the past");
+    if h.role == Role::Client {
+        let Some((mut real, mut c)) = offered(t, h) else {
+            return;
+        };
+        c.tcp.send(&GO);
+        t.is("it stays", c.tcp.recv(8, 3000), Some(STAYS.to_vec()));
+        real.goes_on(t, "it stays");
+        real.end();
+        let Some((real, mut c)) = agreed(t, h) else {
+            return;
+        };
+        for _ in 0..30 {
+            c.tcp.send(&GO);
+        }
+        is_breach(t, real, 0, "the same again and again");
+        return;
+    }
+    let Some((mut real, mut c)) = agreed(t, h) else {
+        return;
+    };
+    c.tcp.send(&STAYS);
+    guest::pause(50);
+    real.goes_on(t, "the host stays");
+    let mode = smcinfo::info(real.fd.raw()).map(|info| info.mode);
+    t.is("mode", mode.ok(), Some(PATH));
+    real.end();
 }
 
 /// TCP's end comes while the module cannot know whether it is the stream's, and then an abort, or a program that
