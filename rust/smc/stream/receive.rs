@@ -95,6 +95,30 @@ fn receive_remote(remote: &Remote, socket: &BsdSocket, msg: &mut Message<'_>) ->
     receive(&remote.enter(), socket, msg)
 }
 
+impl Remote {
+    /// Goes on with a recvmsg() that has found nothing, and may wait for `left` jiffies more.
+    ///
+    /// # Errors
+    ///
+    /// Those of `tcp_recvmsg()`.
+    pub(crate) fn receive_on(
+        &self,
+        socket: &BsdSocket,
+        msg: &mut Message<'_>,
+        left: isize,
+    ) -> Result<usize> {
+        let inside = self.enter();
+        let carried = Cell::new(false);
+        let nothing = Ok(Look::Nothing(RecvState::Empty));
+        let got = receive_on(&inside, socket, msg, (0, &carried), Some(left), nothing)?;
+        told(&inside, msg, got, &carried);
+        if msg.wants_left() {
+            msg.set_left(inside.inq_bytes());
+        }
+        Ok(got)
+    }
+}
+
 /// recvmsg().
 ///
 /// # Errors
@@ -131,11 +155,17 @@ fn receive_stream(
     if stream.sock().has_peek_offset() && !stream.is_spliced(msg) {
         stream.sock().move_peek_offset(peek, got);
     }
+    told(stream, msg, got, &carried);
+    Ok(got)
+}
+
+/// Tells of `got` bytes what they were asked for beside them.
+#[inline]
+fn told(stream: &impl StreamIo, msg: &mut Message<'_>, got: usize, carried: &Cell<bool>) {
     if stream.sock().wants_stamps() || stream.sock().wants_count() {
         stream.tell(msg, got);
     }
     trace::received(stream.sock(), got, || stream.device(carried.get()));
-    Ok(got)
 }
 
 /// Asks for what follows `got` bytes, and `passed` before those. For `carried` see [`Ask::carried`].

@@ -77,6 +77,23 @@ fn send_remote(remote: &Remote, socket: &BsdSocket, msg: &mut Message<'_>) -> Re
     send(&remote.enter(), socket, msg)
 }
 
+impl Remote {
+    /// Goes on with a sendmsg() of which TCP has taken `sent` bytes.
+    ///
+    /// # Errors
+    ///
+    /// None, as some bytes are sent.
+    pub(crate) fn send_rest(
+        &self,
+        socket: &BsdSocket,
+        msg: &mut Message<'_>,
+        sent: usize,
+    ) -> Result<usize> {
+        let carried = Cell::new(false);
+        send_on(&self.enter(), socket, msg, &carried, Ok((sent, false)))
+    }
+}
+
 /// sendmsg(): blocking, it takes everything.
 ///
 /// # Errors
