@@ -311,7 +311,7 @@ impl BsdSocket {
     /// # Errors
     ///
     /// TCP's; `EAGAIN` when there is no room.
-    #[inline]
+    #[inline(always)]
     pub fn native_sendmsg_now(&self, msg: &mut Message<'_>) -> Result<usize> {
         let op = self.native().sendmsg.ok_or(EINVAL)?;
         let (raw, len) = (msg.as_ptr(), msg.len());
@@ -354,7 +354,7 @@ impl BsdSocket {
     /// # Errors
     ///
     /// TCP's; `EAGAIN` when there is nothing.
-    #[inline]
+    #[inline(always)]
     pub fn native_recvmsg_now(&self, msg: &mut Message<'_>) -> Result<usize> {
         let op = self.native().recvmsg.ok_or(EINVAL)?;
         let flags = msg.flags() | bindings::MSG_DONTWAIT as ffi::c_int;

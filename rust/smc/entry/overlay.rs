@@ -161,8 +161,10 @@ impl Overlay for Smc {
             Some(Stream::Local(local)) => {
                 receive_quickly(local, socket, msg).unwrap_or_else(|| receive(data, socket, msg))
             }
-            Some(stream @ Stream::Remote(_)) if !msg.has(flags::MSG_ERRQUEUE) => {
-                path::receive(data, stream, socket, msg)
+            Some(Stream::Remote(remote)) if !msg.has(flags::MSG_ERRQUEUE) => {
+                let got = remote.receive(socket, msg)?;
+                promotion::look(data, socket, remote);
+                Ok(got)
             }
             None => {
                 by_tcp::receive(data, socket, msg).unwrap_or_else(|| receive(data, socket, msg))

@@ -40,10 +40,11 @@ pub(crate) fn send(
     socket: &BsdSocket,
     msg: &mut Message<'_>,
 ) -> Option<Result<usize>> {
-    if msg.flags() as u32 & !PLAIN_TO_SEND != 0 || msg.has_control() {
+    let door = &this.state.door;
+    if !door.is_open() || msg.flags() as u32 & !PLAIN_TO_SEND != 0 || msg.has_control() {
         return None;
     }
-    let inside = this.state.door.enter()?;
+    let inside = door.enter()?;
     let sent = socket.native_sendmsg_now(msg);
     drop(inside);
     match sent {
@@ -103,12 +104,13 @@ pub(crate) fn receive(
 ) -> Option<Result<usize>> {
     let sock = &*this.sock;
     let door = &this.state.door;
-    if msg.flags() as u32 & !PLAIN != 0 || msg.len() == 0 || !sock.reads_simply() {
+    let unusual = msg.flags() as u32 & !PLAIN != 0 || msg.len() == 0;
+    if !door.is_open() || unusual || !sock.reads_simply() {
         return None;
     }
     let waits = !msg.has(flags::MSG_DONTWAIT);
     let mut left = None;
-    if waits && door.is_open() && sock.is_quiet() {
+    if waits && sock.is_quiet() {
         let patience = sock.receive_timeout(false);
         match wait::until_seen(socket, patience, || !sock.is_quiet() || !door.is_open()) {
             Ok(patience) => left = Some(patience),

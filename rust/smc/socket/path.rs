@@ -52,7 +52,9 @@ pub(super) fn become_path(this: &SmcSock, state: &mut StateGuard<'_>, path: Path
     }
     if let Some(namespace) = this.namespace() {
         namespace.counters.began_as_tcp(path.role);
-        this.due_at.set(threshold(namespace, path.role));
+        if path.remote {
+            this.due_at.set(threshold(namespace, path.role));
+        }
     }
     state.set(Phase::Path(path));
 }

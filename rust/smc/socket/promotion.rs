@@ -115,7 +115,7 @@ fn numbers(sock: &Sock, side: Side) -> Join {
 
 /// Looks after a connection that has just carried bytes: whether it is worth promoting, or has been promoted.
 #[inline]
-pub(super) fn look(this: &Arc<SmcSock>, socket: &BsdSocket, remote: &Remote) {
+pub(crate) fn look(this: &Arc<SmcSock>, socket: &BsdSocket, remote: &Remote) {
     if remote.is_through() {
         // Most often, where it has been worth it.
     } else if remote.is_worth_promoting() {

@@ -188,7 +188,9 @@ impl SmcSock {
                     namespace.counters.connected(Role::Server, v1);
                 }
                 Phase::Path(path) => {
-                    due_at = threshold(namespace, path.role);
+                    if path.remote {
+                        due_at = threshold(namespace, path.role);
+                    }
                     namespace.counters.began_as_tcp(path.role);
                 }
                 _ => (),

@@ -215,19 +215,21 @@ impl StateGuard<'_> {
             self.becomes_smc(conn);
         }
         let kind = Kind::of(&phase) as u64;
-        if kind == Kind::Path as u64 || self.state.door.is_open() {
-            self.turn_door(&phase);
+        match is_plain(&phase) {
+            true => self.opens(),
+            false if self.state.door.is_open() => self.state.door.shut(),
+            false => (),
         }
         let old = mem::replace(&mut *self.phase, phase);
         self.state.kind.release(kind);
         old
     }
 
+    /// Lets calls go straight to TCP, unless there has been another carrier.
     #[inline(never)]
-    fn turn_door(&self, phase: &Phase) {
-        match is_plain(phase) && self.state.carrier.get() == carrier::NONE {
-            true => self.state.door.open(),
-            false => self.state.door.shut(),
+    fn opens(&self) {
+        if self.state.carrier.get() == carrier::NONE {
+            self.state.door.open();
         }
     }
 

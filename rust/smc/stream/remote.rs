@@ -15,6 +15,7 @@ mod back;
 mod carriers;
 mod facts;
 mod tcp;
+mod through;
 
 pub(crate) use account::{step, Facts};
 pub(crate) use carriers::Inside;
@@ -23,7 +24,8 @@ use self::{back::Return, carriers::Carriers};
 use super::{
     ring::{put_mark, take_mark},
     shut_down,
-    StreamIo, //
+    StreamIo,
+    Usual, //
 };
 use crate::{
     host::{fallback::Role, namespace::Namespace},
