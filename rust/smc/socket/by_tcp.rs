@@ -146,7 +146,7 @@ fn receive_on(
     let Some(Stream::Remote(remote)) = path::stream(this, socket) else {
         return socket.native_recvmsg(msg);
     };
-    let got = remote.receive_on(socket, msg, left)?;
+    let got = remote.receive_on(socket, msg, left.max(1))?;
     promotion::look(this, socket, remote);
     Ok(got)
 }

@@ -145,6 +145,12 @@ pub(crate) trait Usual {
     /// `EFAULT` when the program's memory cannot be written.
     fn take(&self, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look>;
 
+    /// Tells whether the stream has gone elsewhere since the call has come, so that no step is to be taken here.
+    #[inline]
+    fn is_left(&self) -> bool {
+        false
+    }
+
     /// Goes on with what [`Usual::take`] has brought, where that is not all of the call.
     ///
     /// # Errors

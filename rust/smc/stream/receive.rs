@@ -247,11 +247,16 @@ fn receive_from(
         }
     }
     let first = ask(msg, 0, offset, carried);
+    if usual.is_left() {
+        // While it slept.
+        let look = stream.take(msg, &first);
+        return receive_on(stream, socket, msg, (offset, carried), timeout, look);
+    }
     match usual.take(msg, &first) {
         // Most often.
         Ok(Look::Took(took))
             if took.bytes >= wanted
-                || took.stop
+                || took.stop && !usual.is_left()
                 || !took.more && took.bytes >= target(usual.sock(), msg) =>
         {
             Ok(took.bytes)

@@ -188,6 +188,11 @@ fn send_all(
             }
             Ok(taken)
         }
+        // What has ended is not the stream.
+        Err(Stop::Gone(_)) if usual.is_left() => {
+            let first = stream.put(msg, &put);
+            send_on(stream, socket, msg, carried, first)
+        }
         first => send_on(stream, socket, msg, carried, first),
     }
 }

@@ -52,16 +52,27 @@ impl Usual for Through<'_> {
     }
 
     #[inline]
+    fn is_left(&self) -> bool {
+        self.conn.is_suspended()
+    }
+
+    #[inline]
     fn took(&self, msg: &mut Message<'_>, ask: &Ask<'_>, look: Result<Look>) -> Result<Look> {
-        match self.conn.is_suspended() {
-            true => tcp::took_last(self.inside, msg, ask, look),
-            false => look,
+        if !self.is_left() {
+            return look;
+        }
+        match look? {
+            Look::Took(took) if took.bytes != 0 => {
+                tcp::took_last(self.inside, msg, ask, Ok(Look::Took(took)))
+            }
+            // An end may be that of the rings alone.
+            _ => self.inside.take(msg, ask),
         }
     }
 
     #[inline]
     fn is_quiet(&self) -> bool {
-        self.conn.is_quiet() && !self.conn.is_suspended()
+        self.conn.is_quiet() && !self.is_left()
     }
 
     #[inline]
