@@ -122,7 +122,7 @@ impl Remote {
         receive_remote(self, socket, msg)
     }
 
-    /// Goes on with a recvmsg() that has found nothing, and may wait for `left` jiffies more.
+    /// Goes on with a recvmsg() that has waited, and may wait for `left` jiffies more.
     ///
     /// # Errors
     ///
@@ -135,8 +135,8 @@ impl Remote {
     ) -> Result<usize> {
         let inside = self.enter();
         let carried = Cell::new(false);
-        let nothing = Ok(Look::Nothing(RecvState::Empty));
-        let got = receive_on(&inside, socket, msg, (0, &carried), Some(left), nothing)?;
+        let look = inside.take(msg, &ask(msg, 0, 0, &carried));
+        let got = receive_on(&inside, socket, msg, (0, &carried), Some(left), look)?;
         told(inside.sock(), &inside, msg, got, &carried);
         if msg.wants_left() {
             msg.set_left(inside.inq_bytes());
