@@ -12,8 +12,11 @@
 //!
 //! No end turns before the other one has agreed, and marks come in the order of the ring, so what an end is told last
 //! is always enough to know what became of it: an end that leaves before it has turned, which the peer hears as an abort
-//! of the SMC-R connection, has taken nothing with it. Only if the link is lost while an end does not know whether the
-//! other has turned is the connection lost, too.
+//! of the SMC-R connection, has taken nothing with it.
+//!
+//! If the link is lost before both know that of each other, they say it over the side connection, by which the SMC-R
+//! connection was made and which is kept so long ([`Promotion::word`], [`Promotion::told`]). Only if that is lost as well
+//! is the connection lost, too.
 //!
 //! Nothing here waits or copies.
 
@@ -92,6 +95,8 @@ pub enum Step {
     Turn,
     /// Leave the SMC-R connection, and go on by TCP.
     Leave,
+    /// Wait for what the peer says over the side connection ([`Promotion::told`]); without one, reset.
+    Ask,
     /// Reset the connection: the peer may have bytes on a way that is gone.
     Reset,
 }
@@ -122,7 +127,8 @@ pub struct Promotion {
     stage: Stage,
     /// A server has said that it may be promoted.
     ready: bool,
-    /// Position at which the peer has turned.
+    /// Positions at which this end and the peer have turned.
+    own_cut: Option<u32>,
     peer_cut: Option<u32>,
 }
 
@@ -134,6 +140,7 @@ impl Promotion {
             side,
             stage: Stage::Tcp,
             ready: false,
+            own_cut: None,
             peer_cut: None,
         }
     }
@@ -224,10 +231,49 @@ impl Promotion {
         }
     }
 
-    /// This end has turned, as [`Step::Turn`] said, or since it closes; its bytes go by the ring.
-    pub fn turned(&mut self) {
+    /// This end has turned, as [`Step::Turn`] said, or since it closes; its bytes from this position of TCP's stream on go
+    /// by the ring.
+    pub fn turned(&mut self, position: u32) {
         if matches!(self.stage, Stage::Bound | Stage::Due) {
             self.stage = Stage::Turned;
+            self.own_cut = Some(position);
+        }
+    }
+
+    /// Returns what this end says over the side connection when the link is lost, if it is to say something.
+    #[must_use]
+    pub fn word(&self) -> Option<Mark> {
+        match (self.side, self.stage, self.own_cut) {
+            // Whatever has become of that in the ring: the server answers.
+            (Side::Client, Stage::Bound, _) => Some(Mark::Go),
+            (_, Stage::Turned | Stage::Returning, Some(position)) => Some(Mark::Cut(position)),
+            (Side::Server, Stage::Tcp, _) => Some(Mark::Stays),
+            _ => None,
+        }
+    }
+
+    /// The peer has said this over the side connection, so the link is lost, and all marks that had come by the ring were
+    /// heard.
+    pub fn told(&mut self, mark: Mark) -> Step {
+        match (self.side, self.stage, mark) {
+            (Side::Client, Stage::Bound, Mark::Stays)
+            | (Side::Server, Stage::Offered | Stage::Due, Mark::Go) => {
+                self.stage = Stage::Tcp;
+                Step::Leave
+            }
+            (Side::Client, Stage::Bound, Mark::Cut(_))
+            | (Side::Server, Stage::Turned, Mark::Cut(_)) => self.heard(mark).unwrap_or(Step::Wait),
+            // It is known already.
+            _ => Step::Wait,
+        }
+    }
+
+    /// Tells whether what the peer may say over the side connection is news.
+    #[must_use]
+    pub const fn may_be_told(&self) -> bool {
+        match self.side {
+            Side::Client => matches!(self.stage, Stage::Bound),
+            Side::Server => self.awaits_mark(),
         }
     }
 
@@ -254,12 +300,13 @@ impl Promotion {
         match (self.side, self.stage) {
             (_, Stage::Tcp | Stage::Returning) => Step::Wait,
             // Nobody can say any more where the peer's bytes are: a correct one says its cut before it ends.
-            (_, Stage::Turned) if self.peer_cut.is_none() => Step::Reset,
+            (_, Stage::Turned) if self.peer_cut.is_none() && by_peer => Step::Reset,
+            (_, Stage::Turned) if self.peer_cut.is_none() => Step::Ask,
             (_, Stage::Turned) => Step::Wait,
             // The rest of the peer's bytes, and its end, are in the ring.
             _ if self.peer_cut.is_some() => Step::Turn,
             // A server that has turned does not end without having said so before.
-            (Side::Client, Stage::Bound) if !by_peer => Step::Reset,
+            (Side::Client, Stage::Bound) if !by_peer => Step::Ask,
             // The peer has not turned, and will not: a client waits for the server to do so first.
             _ => {
                 self.stage = Stage::Tcp;

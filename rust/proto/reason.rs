@@ -146,8 +146,6 @@ reasons! {
         "The connection had been promoted to SMC-R and went on by TCP: it was idle, memory was short, or an administrator asked for that";
     PathWorse = 0x0306_0111, "PATHWORSE",
         "The connection was to be promoted to SMC-R, or had been, and the link answered later than TCP";
-    PathForgotten = 0x0306_0112, "PATHFORGOTTEN",
-        "The connection had been promoted to SMC-R, and was reset: the peer's device had acknowledged bytes that it lost with its link";
     PrefixMismatch = 0x0307_0000, "DIFFPREFIX",
         "The sides are not in the same IP subnet, which SMC version 1 needs";
     VlanLookup = 0x0308_0000, "GETVLANERR",
@@ -220,7 +218,7 @@ mod tests {
             assert!(r.is_known());
             assert!(!r.name().is_empty() && !r.explain().ends_with('.'));
         }
-        assert_eq!(Reason::ALL.len(), 57);
+        assert_eq!(Reason::ALL.len(), 56);
         assert_eq!(Reason::from_code(0x1234_5678), Reason::Other(0x1234_5678));
         assert_eq!(Reason::Other(7).code(), 7);
         assert_eq!(Reason::NoDevice.to_string(), "0x03030000 NOSMCDEV");

@@ -222,6 +222,11 @@ bool rsmc_helper_sk_linger_zero(const struct sock *sk)
 	return sock_flag(sk, SOCK_LINGER) && !READ_ONCE(sk->sk_lingertime);
 }
 
+void rsmc_helper_sk_linger_off(struct sock *sk)
+{
+	sock_reset_flag(sk, SOCK_LINGER);
+}
+
 bool rsmc_helper_sk_wants_zerocopy(const struct sock *sk)
 {
 	return sock_flag(sk, SOCK_ZEROCOPY);

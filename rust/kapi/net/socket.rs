@@ -563,25 +563,34 @@ impl OwnedBsdSocket {
         let socket = Self::empty(family)?;
         // SAFETY:
         // - `old` has a sock and is used by nobody else, by the caller's promise. Its waiters have been told that its queue
-        //   ends, or are told now. Who finds it by its sock has that locked: `ungraft` waits for him, as TCP's release does.
+        //   ends, or are told now. Who finds it by its sock has that locked: `graft` waits for him, as TCP's release does.
+        // - `graft` puts the new socket and its wait queue in the place of the old ones under both locks, so that no caller
+        //   of TCP finds the sock without them: tcp_sendmsg_locked() uses both without a look where it has no room.
         // - The reference that the old socket has to the sock becomes the new one's.
         unsafe {
             let sk: *mut bindings::sock = (*old).sk.cast();
             bindings::wake_up_pollfree(old);
-            ungraft(old);
+            let new = Self::graft(socket, sk);
             (*old).sk = ptr::null_mut();
-            Ok(Self::graft(socket, sk))
+            Ok(new)
         }
     }
 
-    /// Closes the connection as a program's close() would: in good order, unless bytes were not read. May sleep for
-    /// `SO_LINGER`.
+    /// Closes the connection as a program's close() would: in good order, unless bytes were not read. As there is no
+    /// program to wait, `SO_LINGER` with a time counts for nothing: its wait would be a worker's.
     pub fn close(self) {
         self.sock().release_stream();
         let socket = self.0.as_ptr();
+        let lingers_not = self.sock().lingers_not();
         core::mem::forget(self);
-        // SAFETY: We own the socket, and its operations are TCP's.
+        // SAFETY: We own the socket, and its operations are TCP's; the sock's flags change under its lock.
         unsafe {
+            if !lingers_not {
+                let sk: *mut bindings::sock = (*socket).sk.cast();
+                bindings::lock_sock(sk);
+                bindings::sk_linger_off(sk);
+                bindings::release_sock(sk);
+            }
             // In this order, on which `WaitHook` relies.
             bindings::wake_up_pollfree(socket);
             bindings::sock_release(socket);

@@ -42,7 +42,7 @@ pub enum CloseMode {
 pub enum Farewell {
     /// The peer has not been told everything.
     UnderWay,
-    /// It has been told. It may have left its ring before, of which this end hears by TCP.
+    /// It has been told, and its software has answered. It may have left its ring before, of which this end hears by TCP.
     Said,
     /// The peer has closed, too, or nothing more can be said.
     Over,
@@ -164,8 +164,8 @@ impl Conn {
             && !self.life.killed
             && self.life.sent.any(StateFlags::ANY_CLOSE)
             && !self.tx.due
-            && self.tx.in_flight == 0
-            && self.tx.unsent() == 0;
+            && self.tx.is_quiet()
+            && self.has_peer_all();
         self.life.closing &= !all;
         Actions::NONE.with_if(Actions::STATE, all)
     }
@@ -230,6 +230,7 @@ impl Conn {
             Pending::Done => {
                 self.life.sent = self.life.sent.with(StateFlags::DONE_WRITING);
                 self.tx.due = true;
+                self.ask_whether_seen();
                 out | self.step(ConnEvent::LocalDone)
             }
             Pending::Close => {
@@ -238,8 +239,16 @@ impl Conn {
                     self.life.sent = self.life.sent.with(flag);
                     self.tx.due = true;
                 }
+                self.ask_whether_seen();
                 out | self.step(ConnEvent::LocalClose)
             }
+        }
+    }
+
+    /// Has the peer answer the message that tells of the end, where that is to be known.
+    fn ask_whether_seen(&mut self) {
+        if self.life.keeps_tcp && !self.life.released {
+            self.tx.ask = self.tx.ask.with(ProdFlags::UPDATE_REQUESTED);
         }
     }
 
@@ -353,12 +362,19 @@ impl Conn {
             && !self.life.released
             && !self.life.killed
             && self.life.sent.any(StateFlags::ANY_END)
-            && (!self.life.keeps_tcp || self.life.received.any(StateFlags::ANY_END))
+            && (!self.life.keeps_tcp || self.has_both_ends())
             && !self.tx.due
             && self.tx.in_flight == 0
             && self.tx.unsent() == 0;
         self.life.tcp_ended |= over;
         Actions::NONE.with_if(Actions::TCP_END, over)
+    }
+
+    /// Tells whether the peer's stream has ended, and the peer has seen that this one has, as far as it still looks.
+    fn has_both_ends(&self) -> bool {
+        let received = self.life.received;
+        received.any(StateFlags::ANY_CLOSE)
+            || received.any(StateFlags::ANY_END) && self.has_peer_all()
     }
 
     fn finish_end(&mut self) -> Actions {

@@ -16,10 +16,8 @@ pub enum ProtoError {
     FailoverGap,
     /// It takes a ring that was not offered, or offers one out of turn.
     Ring,
-    /// A [`Record`](crate::wire::promotion::Record) names bytes that were never sent.
+    /// A [`Record`](crate::wire::promotion::Record) names bytes that were never sent, or takes back what was said before.
     Record,
-    /// A record says that bytes have not come that the peer's device had acknowledged, and that are not kept any more.
-    Forgotten,
 }
 
 /// The caller's own accounting is wrong: more bytes reported than there is room or data for.

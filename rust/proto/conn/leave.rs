@@ -100,6 +100,14 @@ impl Conn {
         l.sent.any(StateFlags::ANY_END) && l.received.any(StateFlags::ANY_END)
     }
 
+    /// Tells whether the peer's software has said that it has everything, and this end's end where it was said. Always true
+    /// where TCP is not kept.
+    #[must_use]
+    pub fn has_peer_all(&self) -> bool {
+        let ended = self.life.sent.any(StateFlags::ANY_END);
+        self.tx.seen >= self.tx.prepared.saturating_add(u64::from(ended))
+    }
+
     /// Returns the positions of the bytes that a peer needs which has got all.
     #[must_use]
     pub fn nothing_missing(&self) -> Range<Pos> {
@@ -223,32 +231,21 @@ impl Conn {
         record.orderly && !self.life.suspended && self.rx.prod < record.written
     }
 
-    /// Judges the record of the peer, which has left the rings, too: returns the bytes that it has not got, for TCP.
-    /// `quiet` says that no writer is at the ring, and none comes any more. Returns `None` if it depends on the writer
-    /// which bytes the ring still has: to be asked again when it has gone.
+    /// Judges the record of the peer, which has left the rings, too: returns the program's bytes that it has not got, for
+    /// TCP. The send ring has kept them, even where the peer's device had acknowledged them.
     ///
     /// # Errors
     ///
-    /// [`ProtoError::Record`] if no correct peer says this; [`ProtoError::Forgotten`] if the ring has not kept them.
-    pub fn judge_record(
-        &self,
-        record: &Record,
-        quiet: bool,
-    ) -> Result<Option<Range<Pos>>, ProtoError> {
+    /// [`ProtoError::Record`] if no correct peer says this: it has what was never sent, or has not got what it has said
+    /// that it has, or what came from it.
+    pub fn judge_record(&self, record: &Record) -> Result<Range<Pos>, ProtoError> {
         let t = &self.tx;
         let from = record.received;
-        let can_be = from <= t.sent && record.written >= self.rx.prod;
-        // The peer's adapter had what was completed, and its software may never have seen it. A writer may put later
-        // bytes in its place.
-        let completed = from < t.completed;
-        let kept = !completed || from >= t.kept_from;
+        let told = t.seen.min(t.prepared);
+        let can_be = told <= from && from <= t.sent && record.written >= self.rx.prod;
         // An urgent byte would lose its mark.
-        let urgent = t.is_urgent_behind(from);
-        let fits = t.prepared.saturating_sub(from) <= t.ring.len();
-        match can_be && !urgent {
-            true if !kept || !fits => Err(ProtoError::Forgotten),
-            true if completed && !quiet => Ok(None),
-            true => Ok(Some(from..t.prepared)),
+        match can_be && !t.is_urgent_behind(from) {
+            true => Ok(from.max(u64::from(self.rx.preamble)).min(t.prepared)..t.prepared),
             false => Err(ProtoError::Record),
         }
     }

@@ -272,13 +272,14 @@ impl Conn {
     }
 
     /// Returns the number of bytes ever put into the send ring if none of them is needed: all have
-    /// arrived, and no message is under way. It stays so until the program writes again.
+    /// arrived, where the peer keeps TCP its software has said so, and no message is under way. It stays so until the
+    /// program writes again.
     #[must_use]
     pub fn send_ring_unused(&self) -> Option<Pos> {
-        let unused = self.tx.completed == self.tx.prepared && self.tx.in_flight == 0;
+        let t = &self.tx;
         // The peer's record says what is needed of a suspended one.
-        let unused = unused && !self.life.suspended;
-        unused.then_some(self.tx.prepared)
+        let unused = t.is_quiet() && t.seen >= t.prepared && !self.life.suspended;
+        unused.then_some(t.prepared)
     }
 
     /// The one deadline at which [`Conn::on_timer`] has something to do.
@@ -335,7 +336,7 @@ impl Conn {
         let r = &self.rx;
         t.completed <= t.sent
             && t.sent <= t.prepared
-            && t.prepared.wrapping_sub(t.completed) <= t.ring.len()
+            && t.prepared.wrapping_sub(t.completed.min(t.seen)) <= t.ring.len()
             && t.peer_cons <= t.sent
             && t.sent.wrapping_sub(t.peer_cons) <= peer_len
             && r.announced <= r.released()

@@ -26,6 +26,7 @@ use crate::wire::cdc::{
     Cdc,
     ProdFlags,
     StateFlags, //
+    MOST_UNREAD,
 };
 use crate::wire::immediate::Immediate;
 
@@ -40,7 +41,7 @@ pub(super) struct RxSide {
     pub(super) urgent: RxUrgent,
     pub(super) inline: bool,
     /// Number of first bytes that are not the program's; see [`Conn::begins_with`].
-    preamble: u8,
+    pub(super) preamble: u8,
     /// The peer has agreed to immediates; see [`Peer`](super::Peer).
     pub(super) peer_takes_immediates: bool,
     last_seq: u16,
@@ -70,6 +71,15 @@ impl RxSide {
     #[inline]
     pub(super) fn unread(&self) -> u64 {
         self.prod.saturating_sub(self.cons)
+    }
+
+    /// Returns how many bytes wait for the program, as a message says it that says [`Self::announced`]; the peer's end, if
+    /// it has `ended`, counts as one.
+    pub(super) fn told_unread(&self, ended: bool) -> u32 {
+        let unread = self.prod.saturating_sub(self.announced);
+        let unread = unread.saturating_add(u64::from(ended));
+        // At most that.
+        unread.min(u64::from(MOST_UNREAD)) as u32
     }
 
     /// Reports whether bytes for the program are in the ring, the urgent one included, which it will never read if it
@@ -123,10 +133,12 @@ impl RxSide {
 
 impl Conn {
     /// The stream has begun as TCP's. The first `bytes` that come are not for the program: who closes without having read
-    /// them loses nothing. TCP stays open until both streams have ended, as it may be needed: see [`Conn::suspend`].
+    /// them loses nothing. TCP stays open until both streams have ended, as it may be needed: see [`Conn::suspend`]; so the
+    /// send ring keeps all bytes of which the peer's software has not said that it has them.
     pub fn begins_with(&mut self, bytes: u8) {
         self.life.keeps_tcp = true;
         self.rx.preamble = bytes;
+        self.tx.seen = 0;
     }
 
     /// A CDC message has arrived. Data that it announces is already in the ring.
@@ -165,6 +177,9 @@ impl Conn {
 
         let mut out = self.peer_consumed(consumed, now);
         out |= self.peer_produced(produced, cdc.prod_flags);
+        if self.life.keeps_tcp {
+            out |= self.peer_has(cdc.unread);
+        }
         out |= self.take_rings(rings);
         if waited && cdc.state_flags.has(StateFlags::ABORT) {
             // Whatever this message says of room: something is missing.

@@ -109,6 +109,11 @@ pub(super) struct TxSide {
     pub(super) sent: Pos,
     pub(super) completed: Pos,
     pub(super) peer_cons: Pos,
+    /// Up to where the peer's software has said that it has the bytes, where both ends keep TCP: that its device has
+    /// them does not say that they will be seen. The greatest number where they do not.
+    pub(super) seen: Pos,
+    /// The peer was asked for that, and has not answered.
+    asked: bool,
     /// One past the urgent byte, until the peer has consumed it.
     pub(super) urgent_end: Option<NonZeroU64>,
     /// Time at which the peer is asked whether it has, and the wait after that.
@@ -139,9 +144,6 @@ pub(super) struct TxSide {
     pub(super) into: u8,
     /// The ring that the peer offers in place of that.
     pub(super) offer: Option<Offer>,
-    /// The first byte that may still be in the send ring if a whole ring of later ones has not been written; see
-    /// [`Conn::overwritten`] and [`Conn::renew_send_ring`].
-    pub(super) kept_from: Pos,
     /// Bytes stay in the ring even if they arrive, as the peer may have left it before that: it was asked to, or it has
     /// said what it has got, which is [`Self::completed`] then.
     pub(super) frozen: bool,
@@ -156,6 +158,8 @@ impl TxSide {
             sent: 0,
             completed: 0,
             peer_cons: 0,
+            seen: Pos::MAX,
+            asked: false,
             urgent_end: None,
             urgent_probe: None,
             starved: false,
@@ -173,7 +177,6 @@ impl TxSide {
             cursors: RingSize::MIN_WIRE,
             into: 0,
             offer: None,
-            kept_from: 0,
             frozen: false,
         }
     }
@@ -214,9 +217,31 @@ impl TxSide {
     /// Free bytes of the send ring.
     #[inline]
     pub(super) fn space(&self) -> u32 {
-        let used = self.prepared.saturating_sub(self.completed);
+        let used = self.prepared.saturating_sub(self.completed.min(self.seen));
         // At most the ring size, so it fits.
         self.ring.len().saturating_sub(used) as u32
+    }
+
+    /// Reports whether all that was written has arrived, and no message is under way.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.completed == self.prepared && self.in_flight == 0
+    }
+
+    /// The ring is full. If it is so of bytes of which the peer's software has not said that it has them, the next
+    /// message asks for that, once.
+    #[cold]
+    pub(super) fn filled(&mut self) {
+        if self.prepared.saturating_sub(self.seen) >= self.ring.len() {
+            self.ask_for_seen();
+        }
+    }
+
+    fn ask_for_seen(&mut self) {
+        if !self.asked {
+            self.asked = true;
+            self.due = true;
+            self.ask = self.ask.with(ProdFlags::UPDATE_REQUESTED);
+        }
     }
 
     /// Reports whether the message just taken followed another one, or has left the ring half full.
@@ -336,7 +361,6 @@ impl Conn {
         };
         let plan = WritePlan::new(self.tx.ring, self.tx.sent, peer.ring, self.tx.sent, len);
         self.tx.sent = self.tx.sent.wrapping_add(u64::from(len));
-
         let urgent_left = self.tx.is_urgent_behind(self.tx.sent);
         let urgent_now = len > 0 && self.tx.is_urgent_before(self.tx.sent);
         let mut flags = ProdFlags::NONE
@@ -388,6 +412,13 @@ impl Conn {
                     rings: RingNews {
                         into: self.tx.into,
                         offer: self.rx.rings.offered(),
+                    },
+                    unread: match self.life.keeps_tcp {
+                        true => {
+                            let ended = self.life.received.any(StateFlags::ANY_END);
+                            self.rx.told_unread(ended)
+                        }
+                        false => 0,
                     },
                 })
             }
@@ -505,10 +536,39 @@ impl Conn {
         if moved {
             self.life.progress(now);
         }
-        // As with TCP a writer is woken only if it has found no room, and only when a third of the ring is free.
-        let wake = self.tx.starved && self.tx.urgent_end.is_none() && self.tx.has_much_room();
-        self.tx.starved &= !wake;
-        self.tx_due().with_if(Actions::WAKE_WRITER, wake) | self.settle_end()
+        self.tx_due() | self.wake_writer() | self.settle_end()
+    }
+
+    /// As with TCP a writer is woken only if it has found no room, and only when a third of the ring is free.
+    #[inline]
+    fn wake_writer(&mut self) -> Actions {
+        let t = &mut self.tx;
+        let wake = t.starved && t.urgent_end.is_none() && t.has_much_room();
+        t.starved &= !wake;
+        Actions::NONE.with_if(Actions::WAKE_WRITER, wake)
+    }
+
+    /// The peer says how many bytes it has beyond those that its program has read, and one more for the end. One that says too much has lied to
+    /// itself: its record will ask for bytes that are gone.
+    pub(super) fn peer_has(&mut self, unread: u32) -> Actions {
+        let ended = self.life.sent.any(StateFlags::ANY_END);
+        let t = &mut self.tx;
+        let has = t.peer_cons.saturating_add(u64::from(unread));
+        let has = has.min(t.sent.saturating_add(u64::from(ended)));
+        if has > t.seen {
+            t.seen = has;
+            t.asked = false;
+        }
+        self.wake_writer()
+    }
+
+    /// Asks the peer up to where it has the bytes, if the send ring is kept only since it has not said so.
+    pub fn ask_for_seen(&mut self) -> Actions {
+        if !self.tx.is_quiet() || self.tx.seen >= self.tx.prepared || self.tx.asked {
+            return Actions::NONE;
+        }
+        self.tx.ask_for_seen();
+        self.tx_due()
     }
 
     /// A message has failed or was flushed. Its link is of no more use and [`Conn::kill`] follows

@@ -11,7 +11,7 @@ use super::{
     SendError,
     CORK_TIME, //
 };
-use crate::cursor::{Pos, RingSize};
+use crate::cursor::RingSize;
 use crate::ring::{
     autocork,
     Pieces, //
@@ -19,7 +19,6 @@ use crate::ring::{
 use crate::time::Instant;
 use crate::wire::cdc::StateFlags;
 use core::num::NonZeroU64;
-use core::ops::Range;
 
 /// Times that writers find no room until their ring is too small.
 const SHORTAGES: u8 = 4;
@@ -98,28 +97,9 @@ impl Conn {
         let unused = self.send_ring_unused().is_some();
         if unused {
             self.tx.ring = size;
-            self.renew_send_ring();
         }
         self.keep_send_ring();
         unused
-    }
-
-    /// The send ring, which is empty, has other memory now.
-    pub fn renew_send_ring(&mut self) {
-        self.tx.kept_from = self.tx.prepared;
-    }
-
-    /// Returns the positions of the bytes that the send ring has kept, all that may be needed if the rings are left.
-    #[must_use]
-    pub fn kept_bytes(&self) -> Range<Pos> {
-        let t = &self.tx;
-        let oldest = t.prepared.saturating_sub(t.ring.len());
-        oldest.max(t.kept_from).min(t.prepared)..t.prepared
-    }
-
-    /// The memory that the send ring has now has the bytes from this position on, which the old one has kept.
-    pub fn keeps_from(&mut self, from: Pos) {
-        self.tx.kept_from = self.tx.kept_from.min(from);
     }
 
     /// There is no memory for a larger send ring. It is wanted again when there has been no room as often.
@@ -135,15 +115,6 @@ impl Conn {
         Pieces::of(self.tx.ring, self.tx.prepared, self.tx.space())
     }
 
-    /// Takes note that a writer has put something into the first `n` free bytes of the send ring which is not counted:
-    /// earlier bytes were there, which [`Conn::judge_record`] promises no more.
-    #[cold]
-    pub fn overwritten(&mut self, n: u32) {
-        let end = self.tx.prepared.saturating_add(u64::from(n));
-        let from = end.saturating_sub(self.tx.ring.len());
-        self.tx.kept_from = self.tx.kept_from.max(from);
-    }
-
     /// The program has put `n` bytes into the send ring (see [`Conn::send_view`]).
     ///
     /// # Errors
@@ -151,8 +122,8 @@ impl Conn {
     /// [`Misuse`] if there was no room for them, or if writing has ended since there was.
     #[inline]
     pub fn written(&mut self, n: u32, hint: SendHint, now: Instant) -> Result<Actions, Misuse> {
-        if self.may_write().is_err() || n > self.tx.space() || self.tx.urgent_end.is_some() {
-            self.overwritten(n);
+        let space = self.tx.space();
+        if self.may_write().is_err() || n > space || self.tx.urgent_end.is_some() {
             return Err(Misuse);
         }
         if n == 0 {
@@ -160,10 +131,12 @@ impl Conn {
         }
         if hint.urgent && self.tx.frozen {
             // The mark would be lost if the peer has left; the answer comes soon.
-            self.overwritten(n);
             return Err(Misuse);
         }
         self.tx.prepared = self.tx.prepared.wrapping_add(u64::from(n));
+        if n == space {
+            self.tx.filled();
+        }
         if hint.urgent {
             self.tx.urgent_end = NonZeroU64::new(self.tx.prepared);
             // The announcement goes out even if the window is closed.

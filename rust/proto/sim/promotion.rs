@@ -227,7 +227,8 @@ impl Ends {
                 assert!(!end.turned() && end.route == Route::TCP);
                 (end.decides, end.has_conn) = (false, false);
             }
-            Step::Reset => {
+            // There is no side connection any more.
+            Step::Ask | Step::Reset => {
                 self.put(at, Item::End);
                 self.reset(at);
             }
@@ -290,7 +291,8 @@ impl Ends {
             let before = end.machine.stage();
             let step = end.machine.ended(ended);
             self.perform(at, step);
-            return before != self.all[at].machine.stage() || step == Step::Reset;
+            let over = matches!(step, Step::Ask | Step::Reset);
+            return over || before != self.all[at].machine.stage();
         }
         if end.turned() && ended && end.machine.peer_cut().is_none() {
             let step = end.machine.ended(true);
@@ -317,9 +319,9 @@ impl Ends {
             let step = end.machine.ended(false);
             return self.perform(at, step);
         }
-        let cut = Item::Mark(Mark::Cut(end.sent));
-        self.put(at, cut);
-        self.all[at].machine.turned();
+        let cut = end.sent;
+        self.put(at, Item::Mark(Mark::Cut(cut)));
+        self.all[at].machine.turned(cut);
         self.show(at);
     }
 

@@ -9,6 +9,7 @@
 mod conn_rig;
 
 use conn_rig::*;
+use smc_proto::wire::promotion::Record;
 
 #[test]
 fn data_before_the_end_is_read_first() {
@@ -181,6 +182,91 @@ fn filling_the_window_says_write_blocked() {
     assert!(!r.conn.wants_tx());
     assert!(r.peer_reads_all().has(Actions::TX_DUE));
     assert_eq!(r.flush().unwrap().prod, Cursor { wrap: 1, count: 10 });
+}
+
+/// Where both ends keep TCP bytes are kept until the peer's software says that it has them: it is asked once, as soon as
+/// they fill the ring, and its program need not read.
+#[test]
+fn what_the_peer_may_not_have_seen_is_kept() {
+    let mut r = Rig::active();
+    r.conn.begins_with(0);
+    let mut asked = Vec::new();
+    for _ in 0..4 {
+        r.write(RING / 4);
+        let tx = r.conn.take_tx(T0).unwrap();
+        let flags = tx.notice.cdc().unwrap().prod_flags;
+        asked.push(flags.has(ProdFlags::UPDATE_REQUESTED));
+        let a = r.conn.on_tx_done(tx.ticket, T0);
+        r.note(a);
+    }
+    assert_eq!(asked, [false, false, false, true]);
+    assert_eq!(r.conn.positions().completed, u64::from(RING));
+    assert_eq!(r.conn.send_room(), Err(SendError::Full));
+    let record = |received| Record {
+        received,
+        written: 0,
+        orderly: false,
+    };
+    let all = u64::from(RING);
+    assert_eq!(r.conn.judge_record(&record(0)), Ok(0..all));
+    // The next message does not ask again.
+    let _ = r.conn.tell_read();
+    let tx = r.conn.take_tx(T0).unwrap();
+    let flags = tx.notice.cdc().unwrap().prod_flags;
+    assert!(!flags.has(ProdFlags::UPDATE_REQUESTED));
+    // That the peer has less, and more than it can have.
+    r.said.unread = 64;
+    assert!(!r.peer(StateFlags::NONE).has(Actions::WAKE_WRITER));
+    assert_eq!(r.conn.send_room(), Ok(64));
+    assert_eq!(r.conn.judge_record(&record(63)), Err(ProtoError::Record));
+    assert_eq!(r.conn.judge_record(&record(64)), Ok(64..all));
+    r.said.unread = u32::MAX;
+    let a = r.conn.on_tx_done(tx.ticket, T0);
+    r.note(a);
+    r.write(64);
+    assert_eq!(r.conn.send_room(), Err(SendError::Full));
+    assert!(r.peer(StateFlags::NONE).has(Actions::WAKE_WRITER));
+    assert_eq!(r.conn.send_room(), Ok(RING - 64));
+    // It says less than before.
+    r.said.unread = 0;
+    r.peer(StateFlags::NONE);
+    assert_eq!(r.conn.send_room(), Ok(RING - 64));
+}
+
+/// A silent ring is given back when the peer has said that it has everything, for which it is asked.
+#[test]
+fn a_silent_ring_is_kept_until_the_peer_has_seen_all() {
+    let mut r = Rig::active();
+    r.conn.begins_with(0);
+    assert!(r.conn.ask_for_seen().is_empty());
+    r.write(100);
+    assert!(r.conn.ask_for_seen().is_empty(), "it has not arrived");
+    let tx = r.conn.take_tx(T0).unwrap();
+    let a = r.conn.on_tx_done(tx.ticket, T0);
+    r.note(a);
+    assert_eq!(r.conn.send_ring_unused(), None);
+    assert!(r.conn.ask_for_seen().has(Actions::TX_DUE));
+    assert!(r.conn.ask_for_seen().is_empty(), "once");
+    let tx = r.conn.take_tx(T0).unwrap();
+    let flags = tx.notice.cdc().unwrap().prod_flags;
+    assert!(flags.has(ProdFlags::UPDATE_REQUESTED));
+    let a = r.conn.on_tx_done(tx.ticket, T0);
+    r.note(a);
+    r.peer_reads_all();
+    assert_eq!(r.conn.send_ring_unused(), Some(100));
+}
+
+/// A receiver that is asked says what it has, whether its program reads or not.
+#[test]
+fn who_is_asked_says_what_it_has() {
+    let mut r = Rig::active();
+    r.conn.begins_with(0);
+    r.peer_writes(1000);
+    assert!(!r.conn.wants_tx());
+    r.said.prod_flags = ProdFlags::UPDATE_REQUESTED;
+    assert!(r.peer(StateFlags::NONE).has(Actions::TX_DUE));
+    let said = r.flush().unwrap();
+    assert_eq!((said.cons, said.unread), (Cursor::default(), 1000));
 }
 
 #[test]

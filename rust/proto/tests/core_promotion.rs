@@ -39,11 +39,18 @@ fn marks_have_these_bytes() {
     assert_eq!(Mark::Ready.bytes(), *b"RSP\x01\0\0\0\0");
     assert_eq!(Mark::Go.bytes(), *b"RSP\x02\0\0\0\0");
     assert_eq!(Mark::Cut(0x0102_0304).bytes(), *b"RSP\x03\x01\x02\x03\x04");
-    for mark in [Mark::Ready, Mark::Go, Mark::Cut(0), Mark::Cut(u32::MAX)] {
+    assert_eq!(Mark::Stays.bytes(), *b"RSP\x04\0\0\0\0");
+    for mark in [
+        Mark::Ready,
+        Mark::Go,
+        Mark::Cut(0),
+        Mark::Cut(u32::MAX),
+        Mark::Stays,
+    ] {
         assert_eq!(Mark::parse(mark.bytes()), Some(mark));
     }
     assert_eq!(Mark::parse(*b"RSP\x01\0\0\0\x01"), None);
-    assert_eq!(Mark::parse(*b"RSP\x04\0\0\0\0"), None);
+    assert_eq!(Mark::parse(*b"RSP\x05\0\0\0\0"), None);
     assert_eq!(Mark::parse(*b"GET / HT"), None);
 }
 
@@ -58,10 +65,10 @@ fn the_usual_way() {
     assert_eq!(client.stage(), Stage::Bound);
     assert!(!server.stage().may_be_followed());
     assert_eq!(server.heard(Mark::Go), Ok(Step::Turn));
-    server.turned();
+    server.turned(7);
     assert_eq!(client.heard(Mark::Cut(7)), Ok(Step::Turn));
     assert_eq!(client.peer_cut(), Some(7));
-    client.turned();
+    client.turned(9);
     assert_eq!(server.heard(Mark::Cut(9)), Ok(Step::Wait));
     assert_eq!(server.peer_cut(), Some(9));
     assert!(!client.awaits_mark() && !server.awaits_mark());
@@ -127,7 +134,7 @@ fn an_end_without_a_cut_is_no_end() {
     let _ = server.offered();
     let _ = server.agree();
     assert_eq!(server.heard(Mark::Go), Ok(Step::Turn));
-    server.turned();
+    server.turned(7);
     assert_eq!(server.ended(true), Step::Reset);
     assert_eq!(server.heard(Mark::Cut(9)), Ok(Step::Wait));
     assert_eq!(server.ended(true), Step::Wait);
@@ -185,7 +192,7 @@ fn perform(end: &mut End, peer: &mut End, step: Step) {
             (end.decides, end.turns) = (false, false);
             peer.inbox.push_back(None);
         }
-        Step::Reset => end.reset = true,
+        Step::Ask | Step::Reset => end.reset = true,
     }
 }
 
@@ -249,7 +256,7 @@ proptest! {
                 2 if end.turns => {
                     end.turns = false;
                     end.turned = true;
-                    machine.turned();
+                    machine.turned(at as u32);
                     peer.inbox.push_back(Some(Mark::Cut(at as u32)));
                 }
                 // It refuses, or closes: then it turns if it has agreed.
@@ -257,7 +264,7 @@ proptest! {
                     let step = machine.refuse();
                     perform(end, peer, step);
                     if what == 4 && matches!(machine.stage(), Stage::Bound | Stage::Due) {
-                        machine.turned();
+                        machine.turned(at as u32);
                         end.turned = true;
                         end.turns = false;
                         peer.inbox.push_back(Some(Mark::Cut(at as u32)));

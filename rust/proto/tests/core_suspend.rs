@@ -12,6 +12,15 @@ use smc_proto::conn::{Actions, CloseMode, ProtoError, RecvState, SendError, Send
 use smc_proto::time::Span;
 use smc_proto::wire::promotion::{Record, RECORD_LEN};
 
+/// Two connections that began as TCP.
+fn promoted(shape: &Shape) -> Pair {
+    let mut p = Pair::new(shape);
+    for side in &mut p.side {
+        side.conn.begins_with(0);
+    }
+    p
+}
+
 /// Loses the link, and lets both ends find that out.
 fn lose(p: &mut Pair, first: usize) {
     p.suspends = true;
@@ -22,19 +31,10 @@ fn lose(p: &mut Pair, first: usize) {
 
 /// Exchanges the records, and checks each byte of both streams.
 fn go_on_by_tcp(p: &mut Pair) {
-    go_on(p, true);
-}
-
-/// The same; `quiet` as in `judge_record`.
-fn go_on(p: &mut Pair, quiet: bool) {
     for me in 0..2 {
         let record = p.side[1 - me].said.expect("a record");
         let own = &mut p.side[me];
-        let rest = own
-            .conn
-            .judge_record(&record, quiet)
-            .expect("a right record")
-            .expect("nobody writes");
+        let rest = own.conn.judge_record(&record).expect("a right record");
         own.conn.accept_record(&record);
         assert_eq!(own.conn.carried().0, rest.start);
         assert_eq!(rest.end, own.written.len() as u64);
@@ -56,7 +56,7 @@ fn go_on(p: &mut Pair, quiet: bool) {
 
 #[test]
 fn nothing_was_said() {
-    let mut p = Pair::new(&Shape::PLAIN);
+    let mut p = promoted(&Shape::PLAIN);
     lose(&mut p, 0);
     for me in 0..2 {
         let conn = &mut p.side[me].conn;
@@ -83,7 +83,7 @@ fn ended_streams_do_not_go_on() {
 /// A writer who comes late is not told that the program has shut its direction.
 #[test]
 fn rings_that_were_given_back_have_no_room() {
-    let mut p = Pair::new(&Shape::PLAIN);
+    let mut p = promoted(&Shape::PLAIN);
     lose(&mut p, 0);
     let now = p.now;
     let conn = &mut p.side[0].conn;
@@ -94,7 +94,7 @@ fn rings_that_were_given_back_have_no_room() {
 
 #[test]
 fn a_shut_direction_stays_shut() {
-    let mut p = Pair::new(&Shape::PLAIN);
+    let mut p = promoted(&Shape::PLAIN);
     for side in &mut p.side {
         side.conn.keep_tcp(0);
     }
@@ -115,119 +115,41 @@ fn a_shut_direction_stays_shut() {
 
 #[test]
 fn records_that_cannot_be() {
-    let mut p = Pair::new(&Shape::PLAIN);
+    let mut p = promoted(&Shape::PLAIN);
     p.op(0, Op::Write(9000));
     p.op(0, Op::Wait(1000));
     p.op(1, Op::Read(9000));
+    // It has told what it has read.
+    p.op(1, Op::Write(1));
     p.op(1, Op::Wait(1000));
     p.op(0, Op::Write(9000));
     p.op(0, Op::Wait(1000));
     lose(&mut p, 0);
     let conn = &p.side[0].conn;
     let right = p.side[1].conn.record();
-    let with = |received, quiet| conn.judge_record(&Record { received, ..right }, quiet);
-    assert_eq!(with(18_000, true), Ok(Some(18_000..18_000)));
-    // More than was sent; and what the ring has lost by now.
-    assert_eq!(with(18_001, true), Err(ProtoError::Record));
-    assert_eq!(with(18_000 - 16_385, true), Err(ProtoError::Forgotten));
-    // The peer's adapter has it, its software does not: that depends on who is writing.
-    assert_eq!(with(18_000 - 16_384, true), Ok(Some(1616..18_000)));
-    let completed = conn.positions().completed;
-    assert!(completed >= 9000);
-    assert_eq!(with(completed, false), Ok(Some(completed..18_000)));
-    assert_eq!(with(completed - 1, false), Ok(None));
-    assert_eq!(with(18_000 - 16_385, false), Err(ProtoError::Forgotten));
+    let at = conn.positions();
+    let all = at.sent;
+    let with = |received| conn.judge_record(&Record { received, ..right });
+    assert_eq!(with(all), Ok(all..all));
+    // More than was sent; and what the peer has said that it has.
+    assert_eq!(with(all + 1), Err(ProtoError::Record));
+    assert!(at.peer_consumed >= 9000);
+    assert_eq!(with(at.peer_consumed - 1), Err(ProtoError::Record));
+    // The peer's device has it, its software does not.
+    assert_eq!(at.completed, all);
+    assert_eq!(with(at.peer_consumed), Ok(at.peer_consumed..all));
     let conn = &p.side[1].conn;
     let short = Record {
-        written: 17_999,
+        written: all - 1,
         received: 0,
         orderly: false,
     };
-    assert_eq!(conn.judge_record(&short, true), Err(ProtoError::Record));
-}
-
-/// Bytes that a writer has put into the ring, and that do not count, cost as many old ones, whenever that was.
-#[test]
-fn a_late_writer_overwrites_what_was_acknowledged() {
-    for late in [true, false] {
-        let mut p = Pair::new(&Shape::PLAIN);
-        p.op(0, Op::Write(9000));
-        p.op(0, Op::Wait(1000));
-        if !late {
-            p.side[0].conn.overwritten(7400);
-        }
-        lose(&mut p, 0);
-        let now = p.now;
-        let conn = &mut p.side[0].conn;
-        let judge = |conn: &smc_proto::conn::Conn, received| {
-            let record = Record {
-                received,
-                written: 0,
-                orderly: false,
-            };
-            conn.judge_record(&record, true)
-        };
-        if late {
-            assert_eq!(judge(conn, 0), Ok(Some(0..9000)));
-            // Its copy found bad memory; and a writer comes to its end whose bytes are not wanted any more.
-            conn.overwritten(7000);
-            assert!(conn.written(7400, Default::default(), now).is_err());
-            conn.overwritten(7399);
-        }
-        // Of 16,384 bytes.
-        assert_eq!(judge(conn, 15), Err(ProtoError::Forgotten));
-        assert_eq!(judge(conn, 16), Ok(Some(16..9000)));
-    }
-}
-
-#[test]
-fn a_late_writer_costs_as_many_old_bytes() {
-    let mut p = Pair::new(&Shape::PLAIN);
-    p.op(0, Op::Write(9000));
-    p.op(0, Op::Wait(1000));
-    p.op(1, Op::Read(9000));
-    p.op(1, Op::Wait(1000));
-    p.op(0, Op::Write(9000));
-    p.op(0, Op::Wait(1000));
-    lose(&mut p, 0);
-    let now = p.now;
-    let written = p.side[1].conn.record().written;
-    let oldest = 18_000 - 16_384;
-    let from = |received| Record {
-        received,
-        written,
-        orderly: false,
-    };
-    let conn = &mut p.side[0].conn;
-    assert_eq!(
-        conn.judge_record(&from(oldest), true),
-        Ok(Some(oldest..18_000))
-    );
-    // As many as it has written are gone, and no more.
-    assert!(conn.written(10, Default::default(), now).is_err());
-    assert_eq!(
-        conn.judge_record(&from(oldest + 9), true),
-        Err(ProtoError::Forgotten)
-    );
-    assert_eq!(
-        conn.judge_record(&from(oldest + 10), true),
-        Ok(Some(oldest + 10..18_000))
-    );
-    // The same if a fault has kept the program's bytes from counting.
-    conn.overwritten(100);
-    assert_eq!(
-        conn.judge_record(&from(oldest + 99), true),
-        Err(ProtoError::Forgotten)
-    );
-    assert_eq!(
-        conn.judge_record(&from(oldest + 100), true),
-        Ok(Some(oldest + 100..18_000))
-    );
+    assert_eq!(conn.judge_record(&short), Err(ProtoError::Record));
 }
 
 /// Two connections of which the first has said by 16 bytes that it has left TCP.
 fn with_marks() -> Pair {
-    let mut p = Pair::new(&Shape::PLAIN);
+    let mut p = promoted(&Shape::PLAIN);
     p.side[0].conn.keep_tcp(16);
     p.side[1].conn.keep_tcp(0);
     p.op(0, Op::Write(16));
@@ -334,7 +256,7 @@ proptest! {
         first in 0usize..2,
         later in prop::collection::vec((0usize..2, op()), 0..6),
     ) {
-        let mut p = Pair::new(&Shape { seed, ..Shape::PLAIN });
+        let mut p = promoted(&Shape { seed, ..Shape::PLAIN });
         for (me, op) in ops {
             p.op(me, op);
         }
@@ -352,7 +274,7 @@ proptest! {
 
 /// Two connections whose ends may leave their rings in good order.
 fn may_leave(seed: u64) -> Pair {
-    let mut p = Pair::new(&Shape {
+    let mut p = promoted(&Shape {
         seed,
         ..Shape::PLAIN
     });
@@ -384,7 +306,7 @@ fn idle_rings_are_left_in_good_order() {
     assert!(p.side.iter().all(|side| side.conn.is_suspended()));
     assert!(p.side.iter().all(|side| side.said.unwrap().orderly));
     assert!(p.side.iter().all(|side| !side.conn.rmbe_reusable()));
-    go_on(&mut p, false);
+    go_on_by_tcp(&mut p);
     // Nothing of the peer can come any more: the ring serves another connection.
     assert!(p.side.iter().all(|side| side.conn.rmbe_reusable()));
 }
@@ -395,7 +317,7 @@ fn who_may_not_leave_says_so() {
         let mut p = may_leave(1);
         match refuses {
             // The reader has not come to the ring.
-            0 => p = Pair::new(&Shape::PLAIN),
+            0 => p = promoted(&Shape::PLAIN),
             1 => p.op(1, Op::ShutWrite),
             2 => p.op(1, Op::WriteUrgent(1)),
             _ => {}
@@ -414,7 +336,7 @@ fn who_may_not_leave_says_so() {
         let left = refuses == 3;
         assert!(p.side.iter().all(|side| side.conn.is_suspended() == left));
         if left {
-            go_on(&mut p, false);
+            go_on_by_tcp(&mut p);
             continue;
         }
         assert!(!p.side[0].conn.asks_to_leave(), "{refuses}");
@@ -464,7 +386,7 @@ fn an_urgent_byte_waits_for_the_answer() {
     assert!(conn.written(5, urgent, now).is_err());
     assert_eq!(conn.positions().written, 0);
     settle(&mut p);
-    go_on(&mut p, false);
+    go_on_by_tcp(&mut p);
 }
 
 /// A stream that ends while the peer is asked goes on by TCP, whatever the peer will answer.
@@ -476,7 +398,7 @@ fn who_asks_may_leave_first() {
     p.leaves(0);
     settle(&mut p);
     assert!(p.side.iter().all(|side| side.conn.is_suspended()));
-    go_on(&mut p, false);
+    go_on_by_tcp(&mut p);
 }
 
 /// What has arrived while the answer was on its way is free with that.
@@ -484,7 +406,7 @@ fn who_asks_may_leave_first() {
 fn who_is_refused_has_room_again() {
     let mut p = may_leave(1);
     p.side[1] = {
-        let mut other = Pair::new(&Shape::PLAIN);
+        let mut other = promoted(&Shape::PLAIN);
         other.side[1].conn.keep_tcp(0);
         let [_, side] = other.side;
         side
@@ -558,8 +480,6 @@ proptest! {
         }
         settle(&mut p);
         prop_assert!(p.side.iter().all(|side| side.conn.is_suspended()));
-        // No writer is known to be outside, unless the link was lost on the way.
-        let quiet = !p.link_up();
-        go_on(&mut p, quiet);
+        go_on_by_tcp(&mut p);
     }
 }

@@ -291,6 +291,7 @@ proptest! {
         flags: [u8; 2],
         into: u8,
         ring: Option<(u8, u64, u32)>,
+        unread in 0..=cdc::MOST_UNREAD,
     ) {
         let [pf, sf] = flags;
         let offer = ring.map(|(size, addr, rkey)| Offer {
@@ -307,6 +308,7 @@ proptest! {
             prod_flags: ProdFlags::from_wire(pf),
             state_flags: StateFlags::from_wire(sf),
             rings: RingNews { into, offer },
+            unread,
         };
         let b = m.encode();
         prop_assert_eq!(b.len(), cdc::LEN);

@@ -19,6 +19,8 @@ use crate::error::ParseError;
 pub const TYPE: u8 = 0xfe;
 /// Length of a CDC message in bytes.
 pub const LEN: usize = 44;
+/// The greatest number that [`Cdc::unread`] can be: it has three bytes.
+pub const MOST_UNREAD: u32 = 0x00ff_ffff;
 /// Bytes that carry content; C accepts messages that end after them.
 pub const CONTENT_LEN: usize = 26;
 
@@ -174,6 +176,10 @@ pub struct Cdc {
     pub state_flags: StateFlags,
     /// Rings that move.
     pub rings: RingNews,
+    /// Bytes after [`Self::cons`] that have come and that the sender's program has not read, and one more if the end of the
+    /// stream has come; at most [`MOST_UNREAD`]. Means something only where both ends keep TCP
+    /// ([`Conn::keep_tcp`](crate::conn::Conn::keep_tcp)).
+    pub unread: u32,
 }
 
 impl Cdc {
@@ -201,6 +207,7 @@ impl Cdc {
             cons: parse_cursor(&mut r)?,
             prod_flags: ProdFlags::from_wire(r.u8()?),
             state_flags: StateFlags::from_wire(r.u8()?),
+            unread: parse_unread(r),
             rings: parse_rings(r),
         })
     }
@@ -215,6 +222,7 @@ impl Cdc {
         let [cw0, cw1] = self.cons.wrap.to_be_bytes();
         let [c0, c1, c2, c3] = self.cons.count.to_be_bytes();
         let (pf, sf) = (self.prod_flags.to_wire(), self.state_flags.to_wire());
+        let [_, u0, u1, u2] = self.unread.to_be_bytes();
         #[rustfmt::skip]
         let bytes = [
             TYPE, LEN as u8, s0, s1,
@@ -222,7 +230,8 @@ impl Cdc {
             0, 0, pw0, pw1, p0, p1, p2, p3,
             0, 0, cw0, cw1, c0, c1, c2, c3,
             pf, sf, self.rings.into, 0,
-            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+            0, u0, u1, u2,
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
         ];
         match &self.rings.offer {
             // Nearly always.
@@ -237,14 +246,15 @@ impl Cdc {
 fn with_offer(mut bytes: [u8; LEN], offer: &Offer) -> [u8; LEN] {
     let [a0, a1, a2, a3, a4, a5, a6, a7] = offer.addr.to_be_bytes();
     let [k0, k1, k2, k3] = offer.rkey.0.to_be_bytes();
-    let (number, size) = (offer.number, offer.size.code());
-    #[rustfmt::skip]
-    let said = [
-        number, size, 0, 0, 0,
-        a0, a1, a2, a3, a4, a5, a6, a7,
-        k0, k1, k2, k3,
-    ];
-    for (to, from) in bytes.iter_mut().skip(27).zip(said) {
+    let said = [a0, a1, a2, a3, a4, a5, a6, a7, k0, k1, k2, k3];
+    for (to, from) in bytes.iter_mut().skip(32).zip(said) {
+        *to = from;
+    }
+    for (to, from) in bytes
+        .iter_mut()
+        .skip(27)
+        .zip([offer.number, offer.size.code()])
+    {
         *to = from;
     }
     bytes
@@ -261,6 +271,15 @@ fn parse_rings(mut r: Reader<'_>) -> RingNews {
             offer: parse_offer(number, r).ok(),
         },
         Err(_) => RingNews::default(),
+    }
+}
+
+/// Reads how many bytes wait for the program.
+#[inline]
+fn parse_unread(mut r: Reader<'_>) -> u32 {
+    match r.array() {
+        Ok([_into, _number, _size, u0, u1, u2]) => u32::from_be_bytes([0, u0, u1, u2]),
+        Err(_) => 0,
     }
 }
 
@@ -304,6 +323,7 @@ mod tests {
             prod_flags: ProdFlags::WRITE_BLOCKED.with(ProdFlags::URGENT_PRESENT),
             state_flags: StateFlags::CLOSED,
             rings: RingNews::default(),
+            unread: 0,
         }
     }
 
@@ -341,6 +361,21 @@ mod tests {
         // Number 0 is that of the first ring, which is never offered.
         cdc.rings.offer = None;
         assert_eq!(cdc.encode()[27..], [0; 17]);
+        assert_eq!(Cdc::parse(&cdc.encode()), Ok(cdc));
+    }
+
+    #[test]
+    fn unread_bytes_are_in_reserved_bytes() {
+        let mut cdc = sample();
+        cdc.unread = 0x0012_3456;
+        assert_eq!(cdc.encode()[29..32], [0x12, 0x34, 0x56]);
+        assert_eq!(Cdc::parse(&cdc.encode()), Ok(cdc));
+        cdc.rings.offer = Some(Offer {
+            number: 1,
+            size: BufSize::from_code(4),
+            addr: u64::MAX,
+            rkey: Rkey(u32::MAX),
+        });
         assert_eq!(Cdc::parse(&cdc.encode()), Ok(cdc));
     }
 

@@ -4,7 +4,7 @@
 //!
 //! A [`Join`] opens a side connection, a TCP connection between the two kernels, and says for which connection the CLC
 //! messages after it are. [`Mark`]s are the first bytes in the rings of the SMC-R connection that comes of it, before
-//! any of the program's.
+//! any of the program's; they go over the side connection where the link is lost before both ends have turned.
 
 /// Length of a [`Join`].
 pub const JOIN_LEN: usize = 24;
@@ -106,7 +106,8 @@ impl Record {
     }
 }
 
-/// A word between the two ends of a connection that is promoted, at the beginning of a ring's stream.
+/// A word between the two ends of a connection that is promoted, at the beginning of a ring's stream or over the side
+/// connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// The server would be promoted.
@@ -115,6 +116,8 @@ pub enum Mark {
     Go,
     /// This end has turned: its bytes from this position of TCP's stream on are in the ring, after this mark.
     Cut(u32),
+    /// The link was lost, and the server stays on TCP. Over the side connection alone.
+    Stays,
 }
 
 impl Mark {
@@ -125,6 +128,7 @@ impl Mark {
             Self::Ready => (1, 0),
             Self::Go => (2, 0),
             Self::Cut(position) => (3, position),
+            Self::Stays => (4, 0),
         };
         let [x, y, z] = MARK;
         let [a, b, c, d] = u32::to_be_bytes(position);
@@ -142,6 +146,7 @@ impl Mark {
             (1, 0) => Some(Self::Ready),
             (2, 0) => Some(Self::Go),
             (3, position) => Some(Self::Cut(position)),
+            (4, 0) => Some(Self::Stays),
             _ => None,
         }
     }

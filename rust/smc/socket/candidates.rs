@@ -3,7 +3,10 @@
 //! Server's connections that are worth promoting, and wait for the client's side connection.
 
 use crate::smcr::{LocalPort, SmcConn};
-use kapi::{net::sock::Sock, sys::global::Global};
+use kapi::{
+    net::{sock::Sock, socket::OwnedBsdSocket},
+    sys::global::Global, //
+};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -33,8 +36,8 @@ pub(crate) trait Candidate: Send + Sync {
     /// Takes note that nothing has come of that.
     fn failed(&self, reason: Reason);
 
-    /// Takes over the SMC-R connection that a handshake has made for it.
-    fn offer(self: Arc<Self>, conn: Arc<SmcConn>);
+    /// Takes over the SMC-R connection that a handshake has made for it, and the side connection.
+    fn offer(self: Arc<Self>, conn: Arc<SmcConn>, side: OwnedBsdSocket);
 }
 
 /// All of them, by their initial sequence numbers.
@@ -86,10 +89,10 @@ impl Named {
         }
     }
 
-    /// Gives it the SMC-R connection that the handshake has made.
-    pub(super) fn offer(mut self, conn: Arc<SmcConn>) {
+    /// Gives it the SMC-R connection that the handshake has made, and the side connection.
+    pub(super) fn offer(mut self, conn: Arc<SmcConn>, side: OwnedBsdSocket) {
         match self.candidate.take() {
-            Some(candidate) => candidate.offer(conn),
+            Some(candidate) => candidate.offer(conn, side),
             None => conn.dissolve(),
         }
     }

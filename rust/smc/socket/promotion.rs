@@ -13,10 +13,13 @@
 mod closing;
 mod dialer;
 mod orphans;
+mod words;
 
 pub(crate) use closing::{goes_on, Closing, CLOSINGS};
 pub(crate) use dialer::{Dialer, DIALERS};
 pub(crate) use orphans::Orphanage;
+
+use words::Words;
 
 use super::{
     candidates::{self, Candidate},
@@ -32,15 +35,18 @@ use crate::{
         sysctl::Sysctl, //
     },
     smcr::{LocalPort, SmcConn},
-    stream::remote::{Outcome, Remote}, //
+    stream::remote::{Outcome, Remote, SideConnection}, //
 };
-use kapi::net::{sock::Sock, socket::BsdSocket};
+use kapi::net::{
+    sock::Sock,
+    socket::{BsdSocket, OwnedBsdSocket},
+};
 use kernel::{
     prelude::*,
     sync::{aref::ARef, Arc}, //
 };
 use smc_proto::{
-    promotion::{Side, Stage},
+    promotion::Side,
     reason::Reason,
     wire::promotion::Join, //
 };
@@ -205,8 +211,8 @@ impl Candidate for SmcSock {
         }
     }
 
-    fn offer(self: Arc<Self>, conn: Arc<SmcConn>) {
-        offer(&self, conn);
+    fn offer(self: Arc<Self>, conn: Arc<SmcConn>, side: OwnedBsdSocket) {
+        offer(&self, conn, side);
     }
 }
 
@@ -226,11 +232,15 @@ fn port(this: &SmcSock) -> Result<LocalPort, Reason> {
     }
 }
 
-/// Takes over the SMC-R connection that a handshake has made for this one.
-fn offer(this: &Arc<SmcSock>, conn: Arc<SmcConn>) {
+/// Takes over the SMC-R connection that a handshake has made for this one, and the side connection.
+fn offer(this: &Arc<SmcSock>, conn: Arc<SmcConn>, side: OwnedBsdSocket) {
     match this.remote() {
         Some(remote) => {
-            let outcome = remote.offer(conn);
+            let side = match Words::keep(this, side) {
+                Ok(words) => Some(words as Arc<dyn SideConnection>),
+                Err(_) => None,
+            };
+            let outcome = remote.offer(conn, side);
             conclude(this, remote, outcome);
         }
         None => conn.dissolve(),
@@ -242,20 +252,13 @@ pub(super) fn advance(this: &Arc<SmcSock>) {
     let Some(remote) = this.remote() else {
         return;
     };
+    // Otherwise there is no attempt, or one that has brought nothing yet.
+    let was_promoted = remote.is_being_promoted();
     let outcome = remote.advance();
-    if remote.stage() != Stage::Offered {
-        // The server has been heard.
-        remote.end_dialer();
+    if was_promoted {
+        remote.look_at_side();
     }
     conclude(this, remote, outcome);
-}
-
-/// Gives an attempt up to which the server has said nothing.
-fn give_up(this: &Arc<SmcSock>, reason: Reason) {
-    if let Some(remote) = this.remote() {
-        let outcome = remote.give_up(reason);
-        conclude(this, remote, outcome);
-    }
 }
 
 fn conclude(this: &Arc<SmcSock>, remote: &Remote, outcome: Outcome) {

@@ -473,7 +473,7 @@ impl SmcSock {
 
     /// Ends what is under way to promote the connection, as its file is being closed. Returns what is to be done with the
     /// SMC-R connection.
-    fn close_remote(&self, may_stay: bool) -> Closed {
+    fn close_remote(&self, may_stay: bool, aborts: bool) -> Closed {
         let Some(remote) = self.remote() else {
             return Closed::Nothing;
         };
@@ -485,7 +485,7 @@ impl SmcSock {
         if let Some(dialer) = remote.take_dialer() {
             dialer.orphan();
         }
-        remote.close(may_stay)
+        remote.close(may_stay, aborts)
     }
 
     /// Ends the same for connect() that dissolves the connection.
@@ -516,8 +516,10 @@ impl SmcSock {
         }
         let mut unread = false;
         // A program that waits is to know that the peer has everything, and one that does not wants a reset.
-        let waits = self.sock.lingers_not() || self.sock.linger_timeout() != 0;
-        let old = match (self.close_remote(socket.is_some() && !waits), old) {
+        let aborts = self.sock.lingers_not();
+        let waits = aborts || self.sock.linger_timeout() != 0;
+        let may_stay = socket.is_some() && !waits;
+        let old = match (self.close_remote(may_stay, aborts), old) {
             (Closed::Stays, old) => {
                 if let Phase::Smc(conn) = &old {
                     self.tell_moved(conn);
@@ -536,7 +538,7 @@ impl SmcSock {
             Phase::Listening(listener) => listener.close(),
             Phase::Smc(conn) | Phase::Dissolved(conn) => {
                 self.tell_moved(&conn);
-                let mode = if unread || self.sock.lingers_not() {
+                let mode = if unread || aborts {
                     CloseMode::Abort
                 } else {
                     CloseMode::Graceful

@@ -14,11 +14,13 @@ mod account;
 mod back;
 mod carriers;
 mod facts;
+mod side;
 mod tcp;
 mod through;
 
 pub(crate) use account::{step, Facts};
 pub(crate) use carriers::Inside;
+pub(crate) use side::{Heard, SideConnection};
 
 use self::{back::Return, carriers::Carriers};
 use super::{
@@ -28,7 +30,7 @@ use super::{
     Usual, //
 };
 use crate::{
-    host::{fallback::Role, namespace::Namespace},
+    host::{clock::now, fallback::Role, namespace::Namespace},
     smcr::{
         group::{Apart, MARKS},
         SmcConn, //
@@ -63,6 +65,7 @@ use smc_proto::{
     path::{Head, Route},
     promotion::{may_cut, Promotion, Side, Stage, Step},
     reason::Reason,
+    time::{Instant, Span},
     wire::promotion::{Join, Mark}, //
 };
 
@@ -73,6 +76,8 @@ const HELD_BACK: u32 = 50;
 /// Losses of its link after which a connection stays TCP's.
 const MOST_LOSSES: u32 = 6;
 
+/// Milliseconds to wait for the server's first mark at most.
+const MARK_PATIENCE: u32 = 5000;
 /// A client's attempt to promote the connection.
 pub(crate) trait Dial: Send + Sync {
     /// Ends it. Sleeps.
@@ -106,6 +111,14 @@ struct Machine {
     has_left: bool,
     /// Times that the peer's record was there and not taken.
     lingers: u8,
+    /// What was said over the side connection last, and heard there and not looked at; how often that was nothing new.
+    told: Option<Mark>,
+    heard: Option<Mark>,
+    words: u8,
+    /// Since when the peer's word is waited for.
+    asked_since: Option<Instant>,
+    /// When a client has got the SMC-R connection, of which the server is to say something.
+    offered_at: Option<Instant>,
 }
 
 /// An end of a connection with another host that may be promoted.
@@ -147,6 +160,9 @@ pub(crate) struct Remote {
     /// The attempt that is under way.
     #[pin]
     dialer: Mutex<Option<Arc<dyn Dial>>>,
+    /// Its side connection, from the handshake until both ends know where the stream is.
+    #[pin]
+    side_connection: Mutex<Option<Arc<dyn SideConnection>>>,
     #[pin]
     machine: Mutex<Machine>,
     /// Held by who gives bytes to TCP.
@@ -224,6 +240,7 @@ impl Remote {
                 splices: Atomic::new(0),
                 carriers <- Carriers::new(),
                 dialer <- new_mutex!(None, "rsmc::Remote::dialer"),
+                side_connection <- new_mutex!(None, "rsmc::Remote::side_connection"),
                 machine <- new_mutex!(
                     Machine {
                         promotion,
@@ -234,6 +251,11 @@ impl Remote {
                         back: None,
                         has_left: false,
                         lingers: 0,
+                        told: None,
+                        heard: None,
+                        words: 0,
+                        asked_since: None,
+                        offered_at: None,
                     },
                     "rsmc::Remote::machine"
                 ),
@@ -279,7 +301,9 @@ impl Remote {
     /// Has all of the stream go by the rings, after [`Outcome::Promoted`]. Returns false if they have been left since.
     pub(crate) fn goes_through(&self) -> bool {
         let machine = self.machine.lock();
-        let open = machine.promotion.stage() == Stage::Turned && !machine.closed;
+        // This may be another promotion than that of which the caller knows.
+        let turned = machine.promotion.stage() == Stage::Turned;
+        let open = turned && self.passes() && !machine.closed;
         self.through.set(u32::from(open));
         if let (true, Some(conn)) = (open, &machine.conn) {
             conn.may_leave();
@@ -358,7 +382,22 @@ impl Remote {
     }
 
     /// Takes over the SMC-R connection that a handshake over a side connection has made, which is apart from the socket.
-    pub(crate) fn offer(&self, conn: Arc<SmcConn>) -> Outcome {
+    /// Without `side` a link that is lost while the two ends turn costs the connection.
+    pub(crate) fn offer(
+        &self,
+        conn: Arc<SmcConn>,
+        side: Option<Arc<dyn SideConnection>>,
+    ) -> Outcome {
+        self.end_side();
+        *self.side_connection.lock() = side;
+        let outcome = self.try_offer(conn);
+        if self.stage() == Stage::Tcp {
+            self.end_side();
+        }
+        outcome
+    }
+
+    fn try_offer(&self, conn: Arc<SmcConn>) -> Outcome {
         {
             // One that was left while a call was inside.
             self.carriers.sweep();
@@ -376,22 +415,20 @@ impl Remote {
             }
             machine.conn = Some(conn);
             machine.prepared = prepared.ok();
+            (machine.told, machine.heard) = (None, None);
+            (machine.words, machine.asked_since) = (0, None);
+            if self.side == Side::Client {
+                machine.offered_at = Some(now());
+                if let Some(conn) = &machine.conn {
+                    conn.look_again(MARK_PATIENCE);
+                }
+            }
             self.show(&mut machine);
             if step == Step::Decide {
                 self.decide(&mut machine);
             }
         }
         self.advance()
-    }
-
-    /// Gives an attempt up to which the peer has not agreed.
-    pub(crate) fn give_up(&self, reason: Reason) -> Outcome {
-        let mut machine = self.machine.lock();
-        if machine.conn.is_some() {
-            self.refuse(&mut machine, reason);
-        }
-        drop(machine);
-        self.outcome()
     }
 
     /// Agrees to nothing, for this reason, if that is still possible.
@@ -406,6 +443,7 @@ impl Remote {
             return Outcome::Nothing;
         }
         let mut machine = self.machine.lock();
+        let since = machine.offered_at;
         while let Some(step) = self.next(&mut machine) {
             self.show(&mut machine);
             let turns = step == Step::Turn;
@@ -415,6 +453,12 @@ impl Remote {
             if !turns {
                 self.perform(&mut machine, step, Reason::PathRefused);
             }
+        }
+        let patience = Span::from_millis(u64::from(MARK_PATIENCE));
+        if since.is_some_and(|since| now().since(since) >= patience) {
+            // Only now: what the server has said was heard.
+            machine.offered_at = None;
+            self.refuse(&mut machine, Reason::PathRefused);
         }
         self.go_back(&mut machine);
         let left = core::mem::take(&mut machine.has_left);
@@ -449,6 +493,11 @@ impl Remote {
                 return Some(step.unwrap_or_else(|| self.breach(&conn)));
             }
         }
+        if state == Apart::Open && machine.promotion.may_be_told() {
+            if let Some(step) = self.hears_of_loss(machine, &conn) {
+                return Some(step);
+            }
+        }
         let promotion = &mut machine.promotion;
         let cannot_be = |cut| match promotion.stage().is_apart() {
             true => !self.can_end_at(cut),
@@ -469,6 +518,9 @@ impl Remote {
         };
         if let Some(by_peer) = ended {
             let step = promotion.ended(by_peer);
+            if step == Step::Ask {
+                return self.asks(machine, &conn);
+            }
             // The peer has ended it without a word of where its bytes are.
             let breach = by_peer && step == Step::Reset;
             return Some(if breach { self.breach(&conn) } else { step });
@@ -480,7 +532,7 @@ impl Remote {
     fn may_be_said(&self, mark: Mark) -> bool {
         match mark {
             Mark::Cut(position) => self.can_end_at(position),
-            Mark::Ready | Mark::Go => true,
+            Mark::Ready | Mark::Go | Mark::Stays => true,
         }
     }
 
@@ -529,6 +581,8 @@ impl Remote {
             Step::Wait | Step::Turn => (),
             Step::Decide => self.decide(machine),
             Step::Say(mark) => {
+                // The peer may turn as soon as it hears that, and end TCP, which is not the stream's end then.
+                self.show(machine);
                 let said = machine.conn.as_ref().map(|conn| put_mark(conn, mark));
                 if !matches!(said, Some(Ok(()))) {
                     // The peer has not heard it, so it has not turned.
@@ -537,7 +591,8 @@ impl Remote {
                 }
             }
             Step::Leave => self.leave(machine, why),
-            Step::Reset => self.reset(machine),
+            // No side connection is left, or there is no time for it.
+            Step::Ask | Step::Reset => self.reset(machine),
         }
         self.show(machine);
     }
@@ -558,6 +613,9 @@ impl Remote {
         if let Some(conn) = machine.conn.take() {
             conn.dissolve();
         }
+        // A client whose link is lost does not hear of it otherwise.
+        self.says_word(machine);
+        self.end_side();
         self.failed(why);
     }
 
@@ -570,13 +628,15 @@ impl Remote {
             conn.shut_read();
             conn.dissolve();
         }
+        self.end_side();
         self.ended(Reason::NoActiveLink);
     }
 
     /// Makes the stage seen by those who do not lock the machine, and the peer's cut by readers.
     fn show(&self, machine: &mut Machine) {
         let promotion = machine.promotion;
-        let known = self.route() != Route::TCP;
+        // A reader that has come to the end of a ring that is left has set it back.
+        let known = self.route() != Route::TCP || promotion.stage() == Stage::Returning;
         if let (Some(position), false) = (promotion.peer_cut(), known) {
             self.publish(machine);
             let route = Route::TCP.promoted(position).unwrap_or(Route::TCP);
@@ -588,15 +648,16 @@ impl Remote {
             // What came before the mark of it may be all that they wait for.
             self.sock.wake_readers();
         }
-        if let (Stage::Turned, Some(conn)) = (promotion.stage(), &machine.conn) {
-            match (self.side, promotion.peer_cut()) {
+        if let Some(conn) = machine.conn.as_ref().filter(|_| !machine.closed) {
+            match (self.side, promotion.stage()) {
                 // A server that has not heard the cut would give the program what the client says on TCP.
-                (Side::Client, Some(_)) => conn.may_be_left(MARKS as u8),
-                // It closes.
-                (Side::Client, None) => (),
+                (Side::Client, Stage::Bound | Stage::Due | Stage::Turned) => {
+                    conn.may_be_left(MARKS as u8);
+                }
                 // A client that it has heard turns after that, and the client's cut may be in the ring when the link is
                 // lost.
-                (Side::Server, _) => conn.may_be_left(0),
+                (Side::Server, Stage::Turned) => conn.may_be_left(0),
+                _ => (),
             }
         }
         let (before, stage) = (self.stage(), promotion.stage());
@@ -647,7 +708,8 @@ impl Remote {
         let Some(conn) = machine.conn.clone() else {
             return Err(EINVAL);
         };
-        match put_mark(&conn, Mark::Cut(self.sock.sent_to())) {
+        let position = self.sock.sent_to();
+        match put_mark(&conn, Mark::Cut(position)) {
             Err(err) if err == ENOMEM => return Err(err),
             // The peer has turned, so what has become of the SMC-R connection is what has become of this one.
             Err(_) if machine.promotion.peer_cut().is_some() => (),
@@ -659,7 +721,7 @@ impl Remote {
             }
             Ok(()) => (),
         }
-        machine.promotion.turned();
+        machine.promotion.turned(position);
         self.succeeded();
         self.publish(machine);
         conn.takes_over();
@@ -667,6 +729,8 @@ impl Remote {
         let error = match conn.apart_state() {
             Apart::Open | Apart::Ended => None,
             Apart::Aborted => Some(errno::ECONNRESET),
+            // The stream is on its way back to TCP, and the peer is told up to where it has gone there.
+            Apart::Lost if conn.is_suspended() => None,
             Apart::Lost => Some(errno::ECONNABORTED),
         };
         if let Some(error) = error {
@@ -755,16 +819,26 @@ impl Remote {
         }
     }
 
-    /// Ends the stream: the socket's file is being closed. With `may_stay` the TCP connection can be kept for a while.
-    pub(crate) fn close(&self, may_stay: bool) -> Closed {
+    /// Ends the stream: the socket's file is being closed, with a reset if it `aborts`. With `may_stay` the TCP connection
+    /// can be kept for a while.
+    pub(crate) fn close(&self, may_stay: bool, aborts: bool) -> Closed {
         if may_stay && self.stays() {
             return Closed::Stays;
         }
-        self.settle();
+        let closed = self.close_at_once(aborts);
+        self.end_side();
+        closed
+    }
+
+    fn close_at_once(&self, aborts: bool) -> Closed {
+        // A reset waits for no answer of the peer's.
+        if !aborts && self.enter().unread().0 == 0 {
+            self.settle();
+        }
         let mut machine = self.machine.lock();
         machine.closed = true;
         if let Some(conn) = self.conn(&machine).filter(|conn| conn.is_suspended()) {
-            self.close_left(&mut machine, &conn);
+            self.close_left(&mut machine, &conn, false);
             machine.conn = None;
             return Closed::Nothing;
         }
@@ -820,13 +894,14 @@ impl Remote {
 
     /// Ends such a stream; TCP is closed after this.
     pub(crate) fn end_closing(&self) {
+        self.end_side();
         let mut machine = self.machine.lock();
         machine.closed = true;
         let Some(conn) = machine.conn.take() else {
             return;
         };
         if conn.is_suspended() {
-            self.close_left(&mut machine, &conn);
+            self.close_left(&mut machine, &conn, true);
         } else {
             if conn.is_killed() {
                 // The peer lacks something, and does not hear of it otherwise.
@@ -859,6 +934,7 @@ impl Remote {
             machine.conn = None;
             conn
         };
+        self.end_side();
         if let Some(conn) = conn {
             conn.shut_read();
             conn.dissolve();

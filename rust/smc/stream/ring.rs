@@ -384,10 +384,6 @@ fn put(
     } else {
         copy_in(ring, view, wanted_now, msg)
     };
-    if faulted {
-        // What was copied before the fault is in the ring.
-        conn.proto.lock().overwritten(wanted_now as u32);
-    }
     if taken == 0 {
         // As TCP: that the program may not write comes before that.
         look_for_room(conn)?;

@@ -49,7 +49,7 @@ held)
 				"Listener::moving Listener::queues Listener::timer SmcConn::writers SmcConn::readers SmcConn::timer " \
 				"SmcConn::leases SmcConn::proto LocalDirection::writer LocalDirection::reader Registry::timer Registry::proc Rings::timer " \
 				"SynHooks::installed ReadMostly::changing Rules::changing Converter::conversion Converter::turned " \
-				"Remote::dialer Dialer::dial Closing::kept Remote::machine Remote::writer Remote::reader Gate::former " \
+				"Remote::dialer Remote::side_connection Words::open Dialer::dial Closing::kept Remote::machine Remote::writer Remote::reader Gate::former " \
 				"Link::stage rdma::channel rdma::mr rdma::fail rdma::reap rdma::close", own)
 			names("LocalDirection::writer LocalDirection::reader SmcConn::writers SmcConn::readers " \
 				"Remote::writer Remote::reader", faults)

@@ -168,10 +168,6 @@ pub fn advice(code: u32) -> &'static str {
             "Most answers on the link come later than TCP's: it loses packets, or its way is longer. The link is tested once \
              a second; when most answers are in time again, connections are promoted again."
         }
-        Reason::PathForgotten => {
-            "A device is to lose nothing that it has acknowledged: look at the peer's, and at its driver and firmware. \
-             `net.smc.path_promote=0` keeps connections on TCP until that is mended."
-        }
         Reason::Policy => {
             "`rsmc policy` lists the rules, and `rsmc policy test` says which one decides about a socket."
         }

@@ -61,6 +61,8 @@ pub(super) struct End {
     back: Option<Back>,
     /// Its program agrees to a promotion.
     pub(super) decides: bool,
+    /// What it has said over the side connection since it has an SMC-R connection.
+    told: Option<Mark>,
     /// Bytes of its program.
     pub(super) written: u64,
     pub(super) read: u64,
@@ -123,6 +125,7 @@ impl End {
             heard: Heard::Nothing,
             back: None,
             decides: false,
+            told: None,
             written: 0,
             read: 0,
             shut: false,
@@ -208,6 +211,7 @@ impl Hosts {
         let end = &mut self.ends[at];
         assert!(end.rings.is_none());
         end.rings = Some(rings);
+        end.told = None;
         let conn = &mut end.rings.as_mut().expect("it").conn;
         let actions = conn.establish(now).expect("a peer");
         let step = match end.closed || !end.can_be_promoted() {
@@ -240,11 +244,15 @@ impl Hosts {
             }
             Step::Leave => {
                 self.dissolve(at);
+                if at == 1 {
+                    self.tell(at, Mark::Stays);
+                }
+                self.hangs_up(at);
                 if std::mem::take(&mut self.ends[at].shut_due) {
                     self.end_stream(at);
                 }
             }
-            Step::Reset => self.abort(at, Why::Turning),
+            Step::Ask | Step::Reset => self.abort(at, Why::Turning),
         }
         self.show(at);
     }
@@ -273,7 +281,12 @@ impl Hosts {
     /// From now on the rings may be left: a client's when it knows where the server's bytes are.
     fn may_be_left(&mut self, at: usize) {
         let end = &mut self.ends[at];
-        if end.machine.stage() == Stage::Turned && (at == 1 || end.machine.peer_cut().is_some()) {
+        let stage = end.machine.stage();
+        let due = match at {
+            0 => matches!(stage, Stage::Bound | Stage::Due | Stage::Turned) && !end.closing,
+            _ => stage == Stage::Turned,
+        };
+        if due {
             let marks = match at {
                 0 => 2 * MARK_LEN as u8,
                 _ => 0,
@@ -318,8 +331,25 @@ impl Hosts {
                 let step = end.machine.heard(mark).expect("a mark in its order");
                 if at == 1 && matches!(mark, Mark::Cut(_)) {
                     self.tell_read(at);
+                    self.hangs_up(at);
                 }
                 return Some(step);
+            }
+        }
+        if state == Apart::Open && self.ends[at].machine.may_be_told() {
+            if let Some(mark) = self.kept.to[at].front().copied() {
+                // The peer has lost the link.
+                if at == 1 && self.ends[at].machine.stage().is_apart() {
+                    self.kept.to[at].pop_front();
+                    return Some(self.ends[at].machine.told(mark));
+                }
+                let rings = self.ends[at].rings.as_mut().expect("as above");
+                let number = rings.number;
+                let actions = rings.conn.suspend();
+                if let Some(actions) = actions {
+                    self.act(at, number, actions);
+                    return self.next(at);
+                }
             }
         }
         let end = &mut self.ends[at];
@@ -343,9 +373,36 @@ impl Hosts {
         if let Some(by_peer) = ended {
             let step = end.machine.ended(by_peer);
             assert!(!by_peer || step != Step::Reset, "{end:?}");
-            return (step != Step::Wait).then_some(step);
+            return match step {
+                Step::Wait => None,
+                Step::Ask => self.asks(at),
+                step => Some(step),
+            };
         }
         (end.machine.stage() == Stage::Due).then_some(Step::Turn)
+    }
+
+    /// The link is lost, and the peer has to say where the stream is.
+    fn asks(&mut self, at: usize) -> Option<Step> {
+        self.says_word(at);
+        match self.kept.to[at].pop_front() {
+            Some(mark) => match self.ends[at].machine.told(mark) {
+                Step::Wait if self.ends[at].machine.peer_cut().is_none() => self.asks(at),
+                step => Some(step),
+            },
+            None if self.kept.has == [true; 2] => None,
+            None => Some(Step::Reset),
+        }
+    }
+
+    /// Says over the side connection what the peer may not have heard otherwise, once.
+    fn says_word(&mut self, at: usize) {
+        let end = &mut self.ends[at];
+        let word = end.machine.word();
+        if let (Some(word), true) = (word, word != end.told) {
+            end.told = Some(word);
+            self.tell(at, word);
+        }
     }
 
     fn tell_read(&mut self, at: usize) {
@@ -358,7 +415,8 @@ impl Hosts {
 
     /// Leaves TCP with the next byte.
     fn turn(&mut self, at: usize) {
-        let said = self.put_mark(at, Mark::Cut(self.ends[at].tcp.sent));
+        let cut = self.ends[at].tcp.sent;
+        let said = self.put_mark(at, Mark::Cut(cut));
         let end = &mut self.ends[at];
         let Some(rings) = &mut end.rings else { return };
         let state = rings.apart_state();
@@ -366,13 +424,14 @@ impl Hosts {
             let step = end.machine.ended(state != Apart::Lost);
             return self.perform(at, step);
         }
-        end.machine.turned();
+        end.machine.turned(cut);
         rings.apart = false;
         let shuts = std::mem::take(&mut end.shut_due);
         match state {
             Apart::Open | Apart::Ended => (),
             Apart::Aborted => self.abort(at, Why::Peer),
-            Apart::Lost => self.abort(at, Why::Turning),
+            Apart::Lost if rings.conn.is_suspended() => (),
+            Apart::Lost => self.abort(at, Why::Killed),
         }
         self.show(at);
         if shuts {
@@ -415,6 +474,10 @@ impl Hosts {
                 return Ok(());
             }
             let end = &mut self.ends[at];
+            if end.machine.awaits_mark() {
+                // The peer says where its bytes are over the side connection.
+                return Ok(());
+            }
             if !end.machine.returns() {
                 return Err(Why::Over);
             }
@@ -423,6 +486,12 @@ impl Hosts {
         }
         if self.ends[at].back.is_none() {
             return Ok(());
+        }
+        if at == 0 {
+            let rings = self.ends[at].rings.as_ref();
+            if rings.is_some_and(|rings| !rings.conn.is_understood()) {
+                self.says_word(at);
+            }
         }
         self.say(at);
         if self.back(at).rest.is_none() {
@@ -529,9 +598,9 @@ impl Hosts {
         };
         let conn = &mut self.ends[at].rings.as_mut().expect("while it returns").conn;
         conn.marks_are_read();
-        let rest = conn.judge_record(&record, true).map_err(|_| Why::Record)?;
+        let rest = conn.judge_record(&record).expect("a right record");
         conn.accept_record(&record);
-        self.back(at).rest = rest;
+        self.back(at).rest = Some(rest);
         self.ends[at].heard = Heard::Ahead;
         self.passes_record(at);
         Ok(())

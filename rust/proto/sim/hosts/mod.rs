@@ -15,6 +15,8 @@ use super::rng::Rng;
 use rings::Rings;
 use smc_proto::promotion::{Side, Stage};
 use smc_proto::time::{Instant, Span};
+use smc_proto::wire::promotion::Mark;
+use std::collections::VecDeque;
 
 pub mod end;
 pub mod rings;
@@ -32,8 +34,6 @@ pub enum Why {
     Peer,
     /// An end has closed without having read all, or while the stream was between two carriers.
     Closed,
-    /// Bytes are gone that a device had acknowledged.
-    Record,
     /// The peer has ended TCP's stream in the midst of a return.
     Over,
 }
@@ -53,6 +53,13 @@ enum Call {
     Accepted(Rings),
     /// The server has the confirm.
     Confirmed(Rings),
+}
+
+/// The side connection of which an SMC-R connection has come: marks on their way to each end, and which end has it.
+#[derive(Debug, Default)]
+struct Kept {
+    to: [VecDeque<Mark>; 2],
+    has: [bool; 2],
 }
 
 /// What happens.
@@ -122,10 +129,11 @@ pub struct Hosts {
     /// Number of the next attempt.
     next: u32,
     call: Option<Call>,
+    kept: Kept,
+    /// Side connections have died.
+    hung: bool,
     /// The last loss: devices say of all requests that they have failed.
     failed: bool,
-    /// Acknowledged chains were never seen.
-    forgotten: bool,
     /// The connection is over, by a reset.
     over: bool,
     /// What has become of it.
@@ -163,8 +171,9 @@ impl Hosts {
             first_of_link: 0,
             next: 1,
             call: None,
+            kept: Kept::default(),
+            hung: false,
             failed: false,
-            forgotten: false,
             over: false,
             losses: 0,
             promoted: 0,
@@ -199,10 +208,9 @@ impl Hosts {
         let closing = self.ends.iter().any(|end| end.closing);
         let right = match why {
             Why::Died => true,
-            Why::Turning => self.losses != 0 && !self.both_know(),
-            Why::Killed => self.losses != 0 && (self.ends[at].closing || !self.both_know()),
+            Why::Turning => self.losses != 0 && !self.both_know() && (self.hung || closing),
+            Why::Killed => self.losses != 0 && closing,
             Why::Peer | Why::Closed | Why::Over => closing,
-            Why::Record => self.forgotten,
         };
         assert!(right, "{at} resets, as {why:?}: {self:?}");
     }
@@ -313,6 +321,8 @@ impl Hosts {
         for end in &mut self.ends {
             end.decides = agrees;
         }
+        // The one of the attempt before is closed.
+        self.kept.has = [false; 2];
         self.call = Some(Call::Proposed);
         true
     }
@@ -331,10 +341,15 @@ impl Hosts {
                 let number = server.number;
                 if self.ends[0].is_cold() && !self.ends[0].closing {
                     self.call = Some(Call::Confirmed(server));
+                    self.kept = Kept::default();
+                    self.kept.has[0] = true;
                     self.offered(0, Rings::new(0, number));
                 }
             }
-            Some(Call::Confirmed(server)) if self.ends[1].is_cold() => self.offered(1, server),
+            Some(Call::Confirmed(server)) if self.ends[1].is_cold() => {
+                self.kept.has[1] = true;
+                self.offered(1, server);
+            }
             // It has none any more: the client's hears nothing.
             Some(Call::Confirmed(_)) => (),
         }
@@ -342,7 +357,22 @@ impl Hosts {
     }
 
     fn hang(&mut self) -> bool {
-        self.call.take().is_some()
+        self.hung = true;
+        let had = self.kept.has != [false; 2];
+        self.kept = Kept::default();
+        self.call.take().is_some() || had
+    }
+
+    /// Says something over the side connection.
+    fn tell(&mut self, at: usize, mark: Mark) {
+        if self.kept.has == [true; 2] {
+            self.kept.to[1 - at].push_back(mark);
+        }
+    }
+
+    /// Closes it.
+    fn hangs_up(&mut self, at: usize) {
+        self.kept.has[at] = false;
     }
 
     /// Nothing fails any more: everything comes to an end.

@@ -306,8 +306,7 @@ impl Hosts {
                     self.arrive(to, number, true);
                 }
                 for _ in 0..forget {
-                    let forgotten = self.arrive(to, number, false);
-                    self.forgotten |= forgotten;
+                    self.arrive(to, number, false);
                 }
             }
         }

@@ -34,7 +34,6 @@ impl LinkGroup {
             ProtoError::FailoverGap => "a failover that has lost messages",
             ProtoError::Ring => "a receive ring out of turn",
             ProtoError::Record => "a record of bytes that are not there",
-            ProtoError::Forgotten => "a record without bytes that its device had acknowledged",
         };
         self.say(format_args!("aborted a connection: the peer sent {what}"));
     }

@@ -6,7 +6,7 @@ use super::{conn::Locked, LinkGroup, SmcConn};
 use crate::host::{clock::now, stats::TrafficDirection};
 use kapi::rdma::region::Region;
 use kernel::sync::{atomic::Relaxed, Arc};
-use smc_proto::cursor::{Pos, RingSize};
+use smc_proto::cursor::RingSize;
 
 impl LinkGroup {
     /// Gives a connection its send ring, unless the connection or the group is over. Returns whether it has. The end of
@@ -33,16 +33,12 @@ impl LinkGroup {
         conn: &SmcConn,
         ring: &Arc<Region>,
         size: RingSize,
-        kept_from: Option<Pos>,
     ) -> Option<Arc<Region>> {
         let mut state = conn.proto.lock();
         // As in `install_ring`.
         let over = state.forgotten || self.ended.load(Relaxed) != 0 || state.ring.is_none();
         if over || !state.conn.replace_send_ring(size) {
             return None;
-        }
-        if let Some(from) = kept_from {
-            state.conn.keeps_from(from);
         }
         let old = state.ring.replace(ring.clone())?;
         let more = (ring.len() as i64).wrapping_sub(old.len() as i64);

@@ -430,7 +430,7 @@ impl Incoming {
         }
         if this.joins {
             match (named, conclusion) {
-                (Some(named), Conclusion::Smc(conn)) => named.offer(conn),
+                (Some(named), Conclusion::Smc(conn)) => named.offer(conn, socket),
                 (Some(named), other) => named.failed(why_not(&other)),
                 (None, _) => (),
             }

@@ -14,6 +14,7 @@ use crate::{
         syn_option::Answer,
         waiter::Waiter, //
     },
+    smcr::SmcConn,
     stream::remote::Dial,
 };
 use kapi::{
@@ -49,7 +50,7 @@ use smc_proto::{
     time::{Instant, Span}, //
 };
 
-/// Longest wait for the server's SYN-ACK, and for its first mark after the handshake.
+/// Longest wait for the server's SYN-ACK.
 const PATIENCE: Span = Span::from_secs(5);
 
 /// Attempts whose programs have closed before the handshake has ended, and that go on to its end: otherwise short
@@ -61,12 +62,10 @@ struct Call {
     // Dropped in this order: nothing kicks the dialer any more when its socket goes.
     negotiation: Option<Negotiation<Dialer>>,
     timer: Pin<KBox<TimerHook<Dialer>>>,
-    _watch: Pin<KBox<WaitHook<Dialer>>>,
+    watch: Pin<KBox<WaitHook<Dialer>>>,
     side: OwnedBsdSocket,
-    /// End of the wait for what is to come next but CLC messages.
+    /// End of the wait for the SYN-ACK.
     until: Instant,
-    /// The handshake is through: the server's mark is to come.
-    offered: bool,
 }
 
 /// An attempt of a client to promote its connection.
@@ -125,10 +124,7 @@ impl Dialer {
         let own = remote.filter(|remote| remote.has_dialer(self, true));
         Dial::end(self);
         if let Some(remote) = own {
-            match remote.is_being_promoted() {
-                true => super::give_up(&self.target, reason),
-                false => remote.failed(reason),
-            }
+            remote.failed(reason);
         }
     }
 
@@ -138,38 +134,54 @@ impl Dialer {
         Ok(Call {
             negotiation: None,
             timer: TimerHook::new(this.clone())?,
-            _watch: watch,
+            watch,
             side,
             until: now().after(PATIENCE),
-            offered: false,
         })
     }
 
     /// Goes on as far as possible; returns how the attempt has failed, if it has.
     fn step(this: &Arc<Self>) -> Result<(), Reason> {
+        let Some(conn) = Self::try_step(this)? else {
+            return Ok(());
+        };
+        let remote = this.target.remote();
+        let own = remote.is_some_and(|remote| remote.has_dialer(&**this, true));
+        let dial = this.dial.lock().take();
+        match (own, dial) {
+            (true, Some(Call { watch, side, .. })) => {
+                drop(watch);
+                super::offer(&this.target, conn, side);
+                Ok(())
+            }
+            (_, dial) => {
+                // The program has closed: it was for the link.
+                conn.dissolve();
+                drop(dial);
+                Err(Reason::PathEnds)
+            }
+        }
+    }
+
+    /// Returns the SMC-R connection when there is one.
+    fn try_step(this: &Arc<Self>) -> Result<Option<Arc<SmcConn>>, Reason> {
         let mut slot = this.dial.lock();
         let place: &mut Option<Call> = &mut slot;
         if place.is_none() {
             if !this.is_current() {
-                return Ok(());
+                return Ok(None);
             }
             *place = Some(Self::begin(this).map_err(|_| Reason::PathUnreached)?);
         }
         let Some(dial) = place else {
-            return Ok(());
+            return Ok(None);
         };
         let late = now().reached(dial.until);
-        if dial.offered {
-            return match late {
-                true => Err(Reason::PathRefused),
-                false => Ok(()),
-            };
-        }
         if dial.negotiation.is_none() {
             match dial.side.sock().state() {
                 tcp_state::SYN_SENT | tcp_state::SYN_RECV if !late => {
                     arm(&dial.timer, dial.until);
-                    return Ok(());
+                    return Ok(None);
                 }
                 tcp_state::ESTABLISHED | tcp_state::CLOSE_WAIT => Self::answered(this, dial)?,
                 _ => return Err(Reason::PathUnreached),
@@ -201,9 +213,9 @@ impl Dialer {
         Ok(())
     }
 
-    fn negotiate(this: &Arc<Self>, dial: &mut Call) -> Result<(), Reason> {
+    fn negotiate(this: &Arc<Self>, dial: &mut Call) -> Result<Option<Arc<SmcConn>>, Reason> {
         let Some(mut negotiation) = dial.negotiation.take() else {
-            return Ok(());
+            return Ok(None);
         };
         let target: &ARef<Sock> = this.target.sock.sock();
         let may_block = true;
@@ -213,11 +225,11 @@ impl Dialer {
             Progress::Pending(until) => {
                 negotiation.wait_until(until);
                 dial.negotiation = Some(negotiation);
-                return Ok(());
+                return Ok(None);
             }
             Progress::Heavy => {
                 dial.negotiation = Some(negotiation);
-                return Ok(());
+                return Ok(None);
             }
             Progress::Done(outcome) => outcome,
         };
@@ -227,18 +239,7 @@ impl Dialer {
             this.target.heard(event);
         }
         match conclusion {
-            Conclusion::Smc(conn) => {
-                if !this.is_current() {
-                    // The program has closed: it was for the link.
-                    conn.dissolve();
-                    return Err(Reason::PathEnds);
-                }
-                dial.offered = true;
-                dial.until = now().after(PATIENCE);
-                arm(&dial.timer, dial.until);
-                super::offer(&this.target, conn);
-                Ok(())
-            }
+            Conclusion::Smc(conn) => Ok(Some(conn)),
             Conclusion::Tcp { fallback, declined } => {
                 Err(declined.map_or(fallback.reason, |_| Reason::PathRefused))
             }

@@ -21,7 +21,7 @@ use crate::{
     smcr::SmcConn, //
 };
 use core::ops::Range;
-use kapi::{errno, net::sock::tcp_state};
+use kapi::{errno, net::sock::tcp_state, sys::word::full_barrier};
 use kernel::{
     prelude::*,
     sync::Arc,
@@ -32,7 +32,6 @@ use smc_proto::{
     cursor::Pos,
     path::{Head, Route},
     promotion::Stage,
-    reason::Reason,
     time::{Instant, Span},
     wire::promotion::{Record, RECORD_LEN}, //
 };
@@ -43,6 +42,9 @@ const CHUNK: usize = 512;
 /// Milliseconds until the next look at TCP, where that may not tell of what it brings; and where it does.
 const OFTEN: u32 = 20;
 const SELDOM: u32 = 1000;
+/// The longest such time. It grows with that which the return has taken: it is this part of it.
+const SELDOMEST: u32 = 30_000;
+const RARER: u64 = 16;
 
 /// Looks for what the peer has sent and its card has acknowledged: a second.
 const MOST_LINGERS: u8 = 50;
@@ -72,8 +74,6 @@ pub(super) struct Return {
     said: usize,
     /// The bytes that are still to be given to TCP, once the peer has said what it has.
     rest: Option<Range<Pos>>,
-    /// The peer's record has come, and a writer is still copying into the send ring.
-    awaits_writer: bool,
     /// Since when no record has come, or room was made for it the last time.
     since: Instant,
     /// When this end has left the rings.
@@ -115,9 +115,6 @@ impl Remote {
                 }
                 match conn.is_suspended() {
                     true => {
-                        if matches!(broken, Broken::Breach(Some(ProtoError::Forgotten))) {
-                            self.is_reset(Reason::PathForgotten);
-                        }
                         // What has come can be read before the error is seen.
                         machine.back = None;
                         if self.sock.state() != tcp_state::CLOSE || self.sock.has_seen_fin() {
@@ -135,12 +132,14 @@ impl Remote {
         }
         self.show(machine);
         if let Some(back) = &machine.back {
-            // TCP does not wake anybody for less than `SO_RCVLOWAT` bytes, and the record is short; nor does a writer who
-            // leaves the ring.
-            let often = back.awaits_writer
-                || self.sock.has_low_water()
+            // TCP does not wake anybody for less than `SO_RCVLOWAT` bytes, and the record is short.
+            let often = self.sock.has_low_water()
                 || back.rest.is_none() && self.route().head() != Head::Ring;
-            conn.look_again(if often { OFTEN } else { SELDOM });
+            let least = if often { OFTEN } else { SELDOM };
+            // The peer decides how long it takes: it is not to buy many looks.
+            let elapsed = now().since(back.begun).0 / 1_000_000 / RARER;
+            let elapsed = u32::try_from(elapsed).unwrap_or(u32::MAX);
+            conn.look_again(elapsed.clamp(least, SELDOMEST));
         }
     }
 
@@ -176,6 +175,10 @@ impl Remote {
                     return Err(Broken::Over);
                 }
             }
+            if machine.promotion.awaits_mark() {
+                // The peer says over the side connection where its bytes are.
+                return Ok(());
+            }
             if !machine.promotion.returns() {
                 return Err(Broken::Over);
             }
@@ -184,7 +187,6 @@ impl Remote {
                 record: None,
                 said: 0,
                 rest: None,
-                awaits_writer: false,
                 since: begun,
                 begun,
             });
@@ -192,6 +194,9 @@ impl Remote {
             machine.lingers = 0;
             self.through.set(0);
             self.show(machine);
+        }
+        if machine.back.is_some() && !conn.is_understood() {
+            self.says_word(machine);
         }
         let Some(back) = &mut machine.back else {
             return Ok(());
@@ -278,12 +283,10 @@ impl Remote {
         let rest = conn
             .judge_record(&record)
             .map_err(|error| Broken::Breach(Some(error)))?;
-        back.awaits_writer = rest.is_none();
-        if rest.is_none() {
-            return Ok(());
-        }
-        back.rest = rest;
+        back.rest = Some(rest);
         self.heard.release(AHEAD);
+        // The reader passes the cut, and then looks for this: one of the two sees what the other has done.
+        full_barrier();
         self.passes_record();
         if self.sock.has_seen_fin() {
             // Pollers may have looked before it was known that this is the stream's.
@@ -295,7 +298,7 @@ impl Remote {
     /// Sees to it that the peer's record can come, although the program does not read what precedes it and TCP has no room
     /// for more: the program may be waiting for its own writing to go on. The peer's TCP has no more than its send buffer.
     fn has_room_for_record(&self, back: &mut Return) {
-        if back.rest.is_some() || back.awaits_writer || self.route().head() == Head::Ring {
+        if back.rest.is_some() || self.route().head() == Head::Ring {
             return;
         }
         let time = now();
@@ -387,6 +390,7 @@ impl Remote {
 
     /// The stream is TCP's: what the program writes from now on follows what the peer had not got.
     fn arrive(&self, machine: &mut Machine, conn: &Arc<SmcConn>) {
+        self.end_side();
         self.sock.push_stream();
         if conn.is_write_shut() || machine.shut & 2 != 0 {
             self.sock.end_stream();
@@ -408,6 +412,8 @@ impl Remote {
 
     /// Gives the rings back if neither end's bytes are needed any more.
     fn release_rings(&self, conn: &Arc<SmcConn>) {
+        // Who gives to TCP sets the stage, a reader the route, before they come here: one of them sees both.
+        full_barrier();
         if self.stage() != Stage::Tcp || self.route().head() != Head::Tcp {
             return;
         }
@@ -458,11 +464,13 @@ impl Remote {
     }
 
     /// Ends a stream that has left the rings, or is about to, as its file is closed; with a reset unless TCP has all of
-    /// it, and the program has read all.
-    pub(super) fn close_left(&self, machine: &mut Machine, conn: &Arc<SmcConn>) {
+    /// it, and the program has read all. `silent` says that the peer has not answered for long: one that had everything,
+    /// and knew that this end had closed, says nothing when the link is lost.
+    pub(super) fn close_left(&self, machine: &mut Machine, conn: &Arc<SmcConn>, silent: bool) {
         self.go_back(machine);
         let unread = self.route().head() != Head::Tcp && conn.unread_bytes() != 0;
-        if machine.promotion.stage() != Stage::Tcp || unread {
+        let has_all = silent && conn.has_peer_all() && self.heard.acquire() == NOTHING;
+        if machine.promotion.stage() != Stage::Tcp && !has_all || unread {
             self.sock.abort();
         }
         conn.close(CloseMode::Abort);

@@ -285,7 +285,12 @@ impl StreamIo for Inside<'_> {
         let ended = match self.follows() {
             Some(conn) if conn.is_suspended() => self.has_heard() && self.sock.has_seen_fin(),
             Some(conn) => conn.unread().1,
-            None => !self.stage().may_be_followed() && self.sock.has_seen_fin(),
+            None => {
+                let ended = self.sock.has_seen_fin();
+                // As in `state_of_tcp`.
+                read_barrier();
+                ended && !self.stage().may_be_followed()
+            }
         };
         read_barrier();
         (self.readable(self.sock.unread_bytes()), ended)

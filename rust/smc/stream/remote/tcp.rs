@@ -134,10 +134,15 @@ pub(super) fn take(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) ->
             true => peek(remote, msg, ask),
             false => next(remote, msg, ask),
         };
-        if remote.passes() {
-            remote.passes_record();
+        if !remote.passes() {
+            return look;
         }
-        return look;
+        remote.passes_record();
+        // With the record out of TCP's stream what follows it counts.
+        return match look {
+            Ok(Look::Took(took)) if !ask.peek => took_last(remote, msg, ask, Ok(Look::Took(took))),
+            look => look,
+        };
     }
     drop(reader);
     match remote.behind() {
@@ -358,15 +363,18 @@ fn state(remote: &Inside<'_>) -> RecvState {
 
 fn state_of_tcp(remote: &Inside<'_>) -> RecvState {
     let sock = &*remote.sock;
+    let (shut, closed) = (remote.is_read_shut(), sock.state() == tcp_state::CLOSE);
+    // TCP sets an error, and sees its end, before it closes.
+    read_barrier();
+    let ended = sock.has_seen_fin();
+    // That the end may not be the stream's is said before the peer can end TCP.
+    read_barrier();
     let followed = match remote.route().head() {
         Head::Ring => !remote.has_heard(),
         Head::Until(_) => true,
         Head::Tcp => remote.stage().may_be_followed(),
     };
-    let (shut, closed) = (remote.is_read_shut(), sock.state() == tcp_state::CLOSE);
-    // TCP sets an error before it closes.
-    read_barrier();
-    if sock.has_seen_fin() && !followed {
+    if ended && !followed {
         RecvState::Eof
     } else if sock.has_error() {
         RecvState::Reset

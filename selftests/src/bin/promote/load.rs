@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::Mutex;
 
 const PATHRETURNED: u32 = 0x0306_010f;
-const PATHFORGOTTEN: u32 = 0x0306_0112;
 
 /// What a program has met.
 #[derive(Debug)]
@@ -56,8 +55,6 @@ pub(super) struct Tally {
     pub(super) closed: AtomicU64,
     /// Lost before both ends had turned, or knew it.
     pub(super) turning: AtomicU64,
-    /// Lost with bytes that a card had acknowledged.
-    pub(super) forgotten: AtomicU64,
     /// What cannot be.
     pub(super) wrong: Mutex<Vec<String>>,
     /// The longest time that each connection's readers waited, in microseconds.
@@ -517,15 +514,6 @@ impl Life<'_> {
         ])
     }
 
-    /// Tells whether an end has asked for bytes that the other one has no more.
-    fn is_forgotten(&self) -> bool {
-        let ends = [&self.pair.client, &self.pair.server].map(|fd| smcinfo::info(fd.raw()));
-        let forgotten = |end: &Result<smcinfo::Info, Errno>| {
-            end.as_ref().is_ok_and(|info| info.reason == PATHFORGOTTEN)
-        };
-        ends.iter().any(forgotten)
-    }
-
     /// Judges what has come of it.
     fn judge(&self, kind: Kind, number: u64, done: Done) {
         let error = match done {
@@ -545,10 +533,6 @@ impl Life<'_> {
             Ok(steps) if steps.into_iter().any(turning) => {
                 println!("# connection {number} {kind:?}: {error} while turning, {steps:?}");
                 self.tally.turning.fetch_add(1, Relaxed);
-            }
-            Ok(_) if self.is_forgotten() => {
-                println!("# connection {number} {kind:?}: {error}, {steps:?}: its card had acknowledged bytes");
-                self.tally.forgotten.fetch_add(1, Relaxed);
             }
             steps => {
                 let info = self.pair.info();

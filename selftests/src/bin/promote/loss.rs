@@ -4,6 +4,7 @@
 
 use super::*;
 use st::card::{self, begin_anew, trouble};
+use st::errno::Errno;
 use std::sync::atomic::AtomicBool;
 
 const PATHRETURNED: u32 = 0x0306_010f;
@@ -398,6 +399,33 @@ pub(super) fn cut() -> Outcome {
     wanted("cut", cut != 0, cut)
 }
 
+/// The link is lost just after a close of which the peer knows everything: it sees the end, and no reset later.
+pub(super) fn after_close() -> Outcome {
+    for round in 0..2 {
+        let (pair, at) = promoted()?;
+        let (closes, stays, loss) = match round {
+            0 => (pair.pair.client, pair.pair.server, Loss::ServerDevice),
+            _ => (pair.pair.server, pair.pair.client, Loss::ClientDevice),
+        };
+        let mut bytes = [0; 700];
+        fill(7, at, &mut bytes);
+        sys::send_all(closes.raw(), &bytes).map_err(|e| format!("send: {e}"))?;
+        drop(closes);
+        let got = sys::recv_vec(stays.raw(), 5000, libc::MSG_WAITALL);
+        guest::pause(30);
+        loss.happen();
+        loss.mend();
+        let got = got.map_err(|e| format!("recv: {e}"))?;
+        wanted("bytes", got == bytes, got.len())?;
+        let end = sys::recv_vec(stays.raw(), 1, 0);
+        wanted("the end", end == Ok(vec![]), end)?;
+        // Longer than an end keeps TCP that has closed.
+        let seen = sys::poll_within(stays.raw(), libc::POLLERR, 7000);
+        wanted("no error", seen & libc::POLLERR == 0, (round, seen))?;
+    }
+    Ok(())
+}
+
 /// Many at once, each with messages under way.
 pub(super) fn many() -> Outcome {
     let before = smcinfo::references();
@@ -444,6 +472,14 @@ pub(super) fn many() -> Outcome {
     smcinfo::settled(before, 20_000)
 }
 
+/// Writes what there is room for at once. Returns how much that is.
+fn send_some(fd: &Fd, at: u64) -> Result<usize, Errno> {
+    let mut bytes = vec![0; 9000];
+    fill(7, at, &mut bytes);
+    let sent = sys::send(fd.raw(), &bytes, libc::MSG_DONTWAIT)?;
+    Ok(sent as usize)
+}
+
 /// The server's card has acknowledged bytes of which its software never hears.
 pub(super) fn forgotten() -> Outcome {
     for size in [100, 3000, 20_000] {
@@ -452,13 +488,22 @@ pub(super) fn forgotten() -> Outcome {
         let mut bytes = vec![0; size];
         fill(7, at, &mut bytes);
         let sent = sys::send_all(pair.client.raw(), &bytes);
+        at += size as u64;
+        // As much as there is room for: none of it may be in the place of what was forgotten.
+        while let Ok(more) = send_some(&pair.client, at) {
+            let end = bytes.len();
+            bytes.resize(end + more, 0);
+            fill(7, at, &mut bytes[end..]);
+            at += more as u64;
+            guest::pause(1);
+        }
         guest::pause(20);
         Loss::ServerDevice.happen();
         Loss::ServerDevice.mend();
         sent.map_err(|e| format!("send: {e}"))?;
-        let got = sys::recv_all(pair.server.raw(), size).map_err(|e| format!("recv: {e}"))?;
+        let got =
+            sys::recv_all(pair.server.raw(), bytes.len()).map_err(|e| format!("recv: {e}"))?;
         wanted("bytes", got == bytes, got.len())?;
-        at += size as u64;
         exchange(&pair.server, &pair.client, &mut at, 64)?;
         returned(&pair)?;
     }
@@ -522,6 +567,77 @@ pub(super) fn unsure() -> Outcome {
             returned(&pair)
         })
         .map_err(|e: String| format!("round {round}: {e}: {:x?}", pair.info()))?;
+        after(8);
+    }
+    Ok(())
+}
+
+/// The link is lost while the two ends turn, at each of the steps at which one does not know whether the other has: they say
+/// so over the side connection.
+pub(super) fn turning() -> Outcome {
+    const STEPS: [(&str, [u8; 2]); 3] = [
+        (
+            "the client has agreed, and the server not heard that",
+            [3, 2],
+        ),
+        (
+            "the server has turned, and the client not heard that",
+            [3, 5],
+        ),
+        ("both have turned, and the server not heard that", [6, 5]),
+    ];
+    let all = STEPS.iter();
+    let cases = all.flat_map(|step| ["card_a", "card_b"].map(|card| (step, card)));
+    after(8);
+    set(&["a", "b"], "neighbour_time", 0);
+    for ((what, wants), card) in cases {
+        // The link, before anything is late.
+        {
+            let pair = begin()?;
+            until_moved(&pair, &mut 0)?;
+        }
+        let pair = begin()?;
+        let mut at = 0;
+        for card in ["card_a", "card_b"] {
+            trouble(card, "latency", 400_000_000);
+        }
+        let steps = || {
+            Ok::<_, String>([
+                super::seen::step("a", &pair.client)?,
+                super::seen::step("b", &pair.server)?,
+            ])
+        };
+        let done = (|| {
+            for _ in 0..6 {
+                exchange(&pair.client, &pair.server, &mut at, 64)?;
+                exchange(&pair.server, &pair.client, &mut at, 64)?;
+            }
+            let mut waits = guest::limit(20_000);
+            while steps()? != *wants && waits > 0 {
+                sys::sleep_ms(1);
+                waits -= 1;
+            }
+            wanted(what, waits > 0, steps()?)?;
+            after(1 << 20);
+            trouble(card, "fatal", 1);
+            // By the carrier that each end has come to.
+            for (from, to) in [(&pair.client, &pair.server), (&pair.server, &pair.client)] {
+                exchange(from, to, &mut at, 700)?;
+            }
+            wanted("no SMC-R", !moved(&pair), pair.info())
+        })();
+        for card in ["card_a", "card_b"] {
+            trouble(card, "latency", 0);
+        }
+        begin_anew();
+        done.and_then(|()| {
+            for _ in 0..20 {
+                exchange(&pair.server, &pair.client, &mut at, 9000)?;
+                exchange(&pair.client, &pair.server, &mut at, 64)?;
+            }
+            Ok(())
+        })
+        .map_err(|e: String| format!("{card}, {what}: {e}: {:x?}", pair.info()))?;
         after(8);
     }
     Ok(())

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 57] = [
+const POINTS: [Point; 59] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -55,9 +55,11 @@ const POINTS: [Point; 57] = [
     ("lost.half_closed", loss::half_closed),
     ("lost.closed", loss::closed),
     ("lost.cut", loss::cut),
+    ("lost.after", loss::after_close),
     ("lost.many", loss::many),
     ("lost.forgotten", loss::forgotten),
     ("lost.unsure", loss::unsure),
+    ("lost.turning", loss::turning),
     ("lost.silent", loss::silent),
     ("lost.again", loss::again),
     ("idle.again", idle::returns_again),

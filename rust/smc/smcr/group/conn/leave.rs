@@ -185,6 +185,11 @@ impl SmcConn {
         self.proto.lock().have_both_ended()
     }
 
+    /// Tells whether the peer's kernel has said that it has everything.
+    pub(crate) fn has_peer_all(&self) -> bool {
+        self.proto.lock().has_peer_all()
+    }
+
     /// Returns the positions of the bytes that a peer needs which has got all.
     pub(crate) fn nothing_missing(&self) -> Range<Pos> {
         self.proto.lock().nothing_missing()
@@ -216,26 +221,15 @@ impl SmcConn {
         [sent, arrived, received].map(|bytes| bytes.saturating_sub(MARKS as u64))
     }
 
-    /// Judges the peer's record. Returns the positions of the bytes that it has not got, or `None` if a writer has to
-    /// leave the ring before that can be said. Sleeps, but for no writer.
+    /// Judges the peer's record. Returns the positions of the bytes that it has not got.
     ///
     /// # Errors
     ///
-    /// [`ProtoError`] if they are not in the send ring, or no correct peer says that.
-    pub(crate) fn judge_record(&self, record: &Record) -> Result<Option<Range<Pos>>, ProtoError> {
-        // Who comes after this finds that there is no room; who is there may be writing into what is known to be free.
-        let quiet = match self.writers.try_lock() {
-            Some(mut writers) => {
-                writers.free = Pieces::NONE;
-                true
-            }
-            None => false,
-        };
+    /// [`ProtoError`] if no correct peer says that.
+    pub(crate) fn judge_record(&self, record: &Record) -> Result<Range<Pos>, ProtoError> {
         let mut proto = self.proto.lock();
-        let missing = proto.judge_record(record, quiet)?;
-        if missing.is_some() {
-            proto.accept_record(record);
-        }
+        let missing = proto.judge_record(record)?;
+        proto.accept_record(record);
         Ok(missing)
     }
 
@@ -270,7 +264,7 @@ impl SmcConn {
 
 /// Copies what these pieces of a ring have. Returns how many bytes, which is less than `bytes` has room for only where
 /// the ring or the pieces end.
-pub(super) fn read_pieces(ring: &Ring, pieces: &Pieces, bytes: &mut [u8]) -> usize {
+fn read_pieces(ring: &Ring, pieces: &Pieces, bytes: &mut [u8]) -> usize {
     let mut done = 0usize;
     for piece in pieces.iter() {
         let end = done.saturating_add(piece.len as usize);

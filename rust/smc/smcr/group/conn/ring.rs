@@ -5,7 +5,7 @@
 //! Writers have it under the lock `writers`; who posts finds it in [`super::Locked`]
 //! ([`install_ring`](super::super::LinkGroup::install_ring)).
 
-use super::{leave::read_pieces, SmcConn};
+use super::SmcConn;
 use crate::host::{
     ring_memory::Counted,
     stats::{Buffer, TrafficDirection}, //
@@ -28,9 +28,6 @@ use smc_proto::{
     cursor::{Pos, RingSize},
     ring::Pieces, //
 };
-
-/// Bytes that are copied from a send ring to the next one at once.
-const CHUNK: usize = 512;
 
 /// State of the connection's writers, under the lock [`SmcConn::writers`].
 pub(crate) struct Writers {
@@ -142,13 +139,7 @@ impl SmcConn {
         let leases: &mut Option<super::Leases> = &mut guard;
         let leases = leases.as_mut().ok_or(errno::ECONNABORTED.error())?;
         leases.pay_if_plenty(more)?;
-        let kept_from = self
-            .has_lifeline()
-            .then(|| self.carry_over(writers, &ring, size));
-        match self
-            .group
-            .replace_ring(self, &region, size, kept_from.flatten())
-        {
+        match self.group.replace_ring(self, &region, size) {
             Some(old) => {
                 drop(guard);
                 writers.ring = Some(ring);
@@ -164,37 +155,6 @@ impl SmcConn {
             }
         }
         Ok(())
-    }
-
-    /// Copies what the send ring has kept into the one of `size` that replaces it: that the peer's device has it does not
-    /// say that the peer's software will see it. Returns from which position on; `None` if there is nothing.
-    fn carry_over(&self, writers: &Writers, new: &Ring, size: RingSize) -> Option<Pos> {
-        let old = writers.ring.as_ref()?;
-        // As long as `writers` is held none is added.
-        let (kept, old_size) = {
-            let proto = self.proto.lock();
-            (proto.kept_bytes(), proto.rings().0)
-        };
-        let mut bytes = [0; CHUNK];
-        let mut at = kept.start;
-        while at < kept.end {
-            let len = kept.end.saturating_sub(at).min(CHUNK as u64) as u32;
-            let chunk = bytes.get_mut(..len as usize)?;
-            if read_pieces(old, &Pieces::of(old_size, at, len), chunk) < chunk.len() {
-                return None;
-            }
-            let mut done = 0usize;
-            for piece in Pieces::of(size, at, len).iter() {
-                let end = done.saturating_add(piece.len as usize);
-                let part = bytes.get(done..end)?;
-                if new.write_slice(piece.offset as usize, part) < part.len() {
-                    return None;
-                }
-                done = end;
-            }
-            at = at.saturating_add(u64::from(len));
-        }
-        Some(kept.start)
     }
 
     /// Returns memory for a send ring of `size` bytes. Sleeps.
@@ -221,15 +181,20 @@ impl SmcConn {
     }
 
     /// Gives the send ring back if nothing was sent since the last look. Sleeps.
-    pub(crate) fn look_at_ring(&self) {
+    pub(crate) fn look_at_ring(self: &Arc<Self>) {
         // A writer needs the ring.
         let Some(mut writers) = self.writers.try_lock() else {
             return;
         };
         // As long as `writers` is held there is nothing more to send.
-        let unused = self.proto.lock().send_ring_unused();
+        let (unused, due) = {
+            let mut proto = self.proto.lock();
+            (proto.send_ring_unused(), proto.ask_for_seen())
+        };
         if unused.is_none() || unused != writers.silent_at {
             writers.silent_at = unused;
+            drop(writers);
+            self.perform(due);
             return;
         }
         // Without it the connection has ended, and its end gives the ring back; or its reader has just told the peer of
