@@ -306,6 +306,64 @@ impl BsdSocket {
         Ok(ret as usize)
     }
 
+    /// The same, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// TCP's; `EAGAIN` when there is no room.
+    #[inline(always)]
+    pub fn native_sendmsg_now(&self, msg: &mut Message<'_>) -> Result<usize> {
+        let op = self.native().sendmsg.ok_or(EINVAL)?;
+        let (raw, len) = (msg.as_ptr(), msg.len());
+        // SAFETY: The socket is open, and `msg` is what the caller of sendmsg was given; its flags are put back.
+        let ret = unsafe {
+            let before = (*raw).msg_flags;
+            (*raw).msg_flags = before | bindings::MSG_DONTWAIT;
+            let ret = op(self.as_ptr(), raw, len);
+            (*raw).msg_flags = before;
+            ret
+        };
+        to_result(ret)?;
+        Ok(ret as usize)
+    }
+
+    /// Goes on with a `sendmsg` of which `sent` bytes are sent; returns how many are by this. A broken pipe raises no
+    /// signal.
+    ///
+    /// # Errors
+    ///
+    /// TCP's.
+    pub fn native_sendmsg_rest(&self, msg: &mut Message<'_>, sent: usize) -> Result<usize> {
+        let op = self.native().sendmsg.ok_or(EINVAL)?;
+        let (raw, left) = (msg.as_ptr(), msg.len().saturating_sub(sent));
+        // SAFETY: The socket is open, and `msg` is what the caller of sendmsg was given, of which this much is left; its
+        // flags are put back.
+        let ret = unsafe {
+            let before = (*raw).msg_flags;
+            (*raw).msg_flags = before | bindings::MSG_NOSIGNAL;
+            let ret = op(self.as_ptr(), raw, left);
+            (*raw).msg_flags = before;
+            ret
+        };
+        to_result(ret)?;
+        Ok(ret as usize)
+    }
+
+    /// Calls TCP's `recvmsg` without waiting.
+    ///
+    /// # Errors
+    ///
+    /// TCP's; `EAGAIN` when there is nothing.
+    #[inline(always)]
+    pub fn native_recvmsg_now(&self, msg: &mut Message<'_>) -> Result<usize> {
+        let op = self.native().recvmsg.ok_or(EINVAL)?;
+        let flags = msg.flags() | bindings::MSG_DONTWAIT as ffi::c_int;
+        // SAFETY: The socket is open, and `msg` is what the caller of recvmsg was given.
+        let ret = unsafe { op(self.as_ptr(), msg.as_ptr(), msg.len(), flags) };
+        to_result(ret)?;
+        Ok(ret as usize)
+    }
+
     /// Calls TCP's `recvmsg`.
     ///
     /// # Errors

@@ -5,17 +5,12 @@
 //! Who uses it enters first, which costs an instruction, and may sleep inside. What was the object before is kept until
 //! nobody is inside; who leaves last gives it back.
 
-use super::word::{full_barrier, Pointer, Word};
-use core::{
-    cell::UnsafeCell,
-    ptr,
-    sync::atomic::{AtomicI32, Ordering}, //
-};
+use super::word::{full_barrier, Crowd, Pointer, Word};
+use core::ptr;
 use kernel::{
     new_spinlock,
     prelude::*,
     sync::{
-        atomic::{Atomic, Full},
         Arc,
         SpinLock, //
     }, //
@@ -62,14 +57,14 @@ pub struct Gate<T: Send + Sync + 'static> {
     /// Changes under the lock of `former`.
     present: Pointer<Place<T>>,
     /// Number of those inside.
-    inside: UnsafeCell<i32>,
+    inside: Crowd,
     /// 1 while there may be former objects.
     has_former: Word,
     #[pin]
     former: SpinLock<Former<T>>,
 }
 
-// SAFETY: The objects may be shared and sent, and `inside` is touched by atomic operations alone.
+// SAFETY: The objects may be shared and sent.
 unsafe impl<T: Send + Sync> Sync for Gate<T> {}
 // SAFETY: As above.
 unsafe impl<T: Send + Sync> Send for Gate<T> {}
@@ -80,7 +75,7 @@ impl<T: Send + Sync> Gate<T> {
         // INVARIANT: There is no place.
         pin_init!(Self {
             present: Pointer::null(),
-            inside: UnsafeCell::new(0),
+            inside: Crowd::new(0),
             has_former: Word::new(0),
             former <- new_spinlock!(Former(ptr::null_mut()), "kapi::Gate::former"),
         })
@@ -89,7 +84,7 @@ impl<T: Send + Sync> Gate<T> {
     /// Enters: what is the present object meanwhile stays until the guard is dropped. Process context.
     #[inline]
     pub fn enter(&self) -> Inside<'_, T> {
-        self.count(1);
+        self.inside.add(1);
         Inside(self)
     }
 
@@ -99,21 +94,6 @@ impl<T: Send + Sync> Gate<T> {
         let result = f(inside.get());
         inside.leave();
         result
-    }
-
-    /// Adds to the number of those inside, and returns what it was.
-    #[inline]
-    fn count(&self, by: i32) -> i32 {
-        if cfg!(CONFIG_X86) {
-            // SAFETY: The place is valid and aligned, and all accesses are atomic.
-            let inside = unsafe { AtomicI32::from_ptr(self.inside.get()) };
-            // The instruction of `atomic_add()`, without the call: a full barrier.
-            inside.fetch_add(by, Ordering::SeqCst)
-        } else {
-            // SAFETY: As above.
-            let inside = unsafe { Atomic::from_ptr(self.inside.get()) };
-            inside.fetch_add(by, Full)
-        }
     }
 
     /// Tells whether there is a present object.
@@ -162,9 +142,7 @@ impl<T: Send + Sync> Gate<T> {
         }
         // Who enters after this finds none of them.
         full_barrier();
-        // SAFETY: The place is valid and aligned, and all accesses are atomic.
-        let inside = unsafe { Atomic::from_ptr(self.inside.get()) };
-        let is_free = inside.load(kernel::sync::atomic::Acquire) == 0;
+        let is_free = self.inside.acquire() == 0;
         while !list.is_null() {
             let place = list;
             // SAFETY: By the type invariant; it is on no list but this one.
@@ -209,7 +187,7 @@ impl<T: Send + Sync> Inside<'_, T> {
 
     /// Leaves without giving anything back, for a caller with locks.
     pub fn leave(self) {
-        self.0.count(-1);
+        self.0.inside.add(-1);
         core::mem::forget(self);
     }
 }
@@ -217,7 +195,7 @@ impl<T: Send + Sync> Inside<'_, T> {
 impl<T: Send + Sync> Drop for Inside<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.0.count(-1) == 1 && self.0.has_former.get() != 0 {
+        if self.0.inside.add(-1) == 1 && self.0.has_former.get() != 0 {
             self.0.sweep();
         }
     }

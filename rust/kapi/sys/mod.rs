@@ -7,6 +7,7 @@
 
 pub mod bytes;
 pub mod clock;
+pub mod door;
 pub mod gate;
 pub mod global;
 pub mod hook;

@@ -10,7 +10,7 @@
 use core::{
     cell::UnsafeCell,
     ptr,
-    sync::atomic::{compiler_fence, AtomicU64, Ordering}, //
+    sync::atomic::{compiler_fence, AtomicI32, AtomicU64, Ordering}, //
 };
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use smc_bindings as bindings;
@@ -125,6 +125,78 @@ impl Count {
         // SAFETY: The place is valid and aligned, and all other accesses are of whole words.
         let atomic = unsafe { Atomic::from_ptr(self.0.get()) };
         atomic.cmpxchg(old, new, Full).is_ok()
+    }
+}
+
+/// A number of threads that are somewhere. It changes in order to everything around it.
+pub(crate) struct Crowd(UnsafeCell<i32>);
+
+// SAFETY: All accesses are volatile or atomic, and of one aligned word.
+unsafe impl Sync for Crowd {}
+// SAFETY: A number has no thread.
+unsafe impl Send for Crowd {}
+
+impl Crowd {
+    /// Makes one of a number.
+    pub(crate) const fn new(value: i32) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    /// Reads the number, without any order.
+    #[inline]
+    pub(crate) fn get(&self) -> i32 {
+        // SAFETY: The place is valid and aligned, nobody has a reference into it, and all accesses are
+        // of the whole word.
+        unsafe { ptr::read_volatile(self.0.get()) }
+    }
+
+    /// Reads the number; what follows sees what those did before who have changed it.
+    #[inline]
+    pub(crate) fn acquire(&self) -> i32 {
+        let value = self.get();
+        order();
+        value
+    }
+
+    /// Adds to the number, and returns what it was.
+    #[inline]
+    pub(crate) fn add(&self, by: i32) -> i32 {
+        if cfg!(CONFIG_X86) {
+            // SAFETY: The place is valid and aligned, and all accesses are atomic.
+            let number = unsafe { AtomicI32::from_ptr(self.0.get()) };
+            // The instruction of `atomic_add()`, without the call: a full barrier.
+            number.fetch_add(by, Ordering::SeqCst)
+        } else {
+            // SAFETY: As above.
+            let number = unsafe { Atomic::from_ptr(self.0.get()) };
+            number.fetch_add(by, Full)
+        }
+    }
+
+    /// Replaces `old` by `new`; whether that was the number.
+    #[inline]
+    pub(crate) fn replace(&self, old: i32, new: i32) -> bool {
+        if cfg!(CONFIG_X86) {
+            // SAFETY: The place is valid and aligned, and all accesses are atomic.
+            let number = unsafe { AtomicI32::from_ptr(self.0.get()) };
+            let replaced = number.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst);
+            replaced.is_ok()
+        } else {
+            // SAFETY: As above.
+            let number = unsafe { Atomic::from_ptr(self.0.get()) };
+            number.cmpxchg(old, new, Full).is_ok()
+        }
+    }
+
+    /// Replaces the number by what `change` makes of it.
+    #[inline]
+    pub(crate) fn change(&self, change: impl Fn(i32) -> i32) {
+        loop {
+            let old = self.get();
+            if self.replace(old, change(old)) {
+                return;
+            }
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::{
     entry::sockopt,
     handshake::crossing::RECEIVE,
-    socket::{accept, connect, crossing, listen, path, promotion, Phase, SmcSock}, //
+    socket::{accept, by_tcp, connect, crossing, listen, path, promotion, Phase, SmcSock}, //
     stream::{
         local::{receive_quickly, send_quickly},
         remote::Remote,
@@ -94,7 +94,8 @@ impl Overlay for Smc {
     fn poll(data: &Arc<SmcSock>, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
         match data.stream() {
             Some(stream) => stream.poll(socket, poll),
-            None => poll_without_stream(data, socket, poll),
+            None => by_tcp::poll(data, socket, poll)
+                .unwrap_or_else(|| poll_without_stream(data, socket, poll)),
         }
     }
 
@@ -112,7 +113,15 @@ impl Overlay for Smc {
         if matches!(how, SHUT_RD | SHUT_RDWR) {
             connect::stop_listening(data);
         }
+        let inside = data.state.door.enter();
+        if inside.is_none() {
+            if let Some(stream @ Stream::Remote(_)) = data.stream() {
+                // It has become one meanwhile.
+                return stream.shutdown(socket, how);
+            }
+        }
         let result = socket.native_shutdown(how);
+        drop(inside);
         connect::abandon_ended(data);
         match (&result, data.stream()) {
             // It has become one meanwhile; see `connect::conclude`.
@@ -138,6 +147,7 @@ impl Overlay for Smc {
             Some(stream @ Stream::Remote(_)) if !msg.has(flags::MSG_FASTOPEN) => {
                 path::send(data, stream, socket, msg)
             }
+            None => by_tcp::send(data, socket, msg).unwrap_or_else(|| send(data, socket, msg)),
             _ => send(data, socket, msg),
         }
     }
@@ -151,8 +161,13 @@ impl Overlay for Smc {
             Some(Stream::Local(local)) => {
                 receive_quickly(local, socket, msg).unwrap_or_else(|| receive(data, socket, msg))
             }
-            Some(stream @ Stream::Remote(_)) if !msg.has(flags::MSG_ERRQUEUE) => {
-                path::receive(data, stream, socket, msg)
+            Some(Stream::Remote(remote)) if !msg.has(flags::MSG_ERRQUEUE) => {
+                let got = remote.receive(socket, msg)?;
+                promotion::look(data, socket, remote);
+                Ok(got)
+            }
+            None => {
+                by_tcp::receive(data, socket, msg).unwrap_or_else(|| receive(data, socket, msg))
             }
             _ => receive(data, socket, msg),
         }
@@ -212,6 +227,10 @@ fn poll_without_stream(data: &Arc<SmcSock>, socket: &BsdSocket, poll: &Poll<'_>)
     };
     if let Some(listener) = listener {
         return accept::poll(&listener, socket, poll);
+    }
+    if let Some(stream) = data.stream() {
+        // It has become one meanwhile.
+        return stream.poll(socket, poll);
     }
     let open = connect::is_undecided(data);
     let mut native = socket.native_poll(poll);

@@ -247,6 +247,12 @@ pub(crate) fn get(
         }
         // TCP's looks for the data in its queue. On a local path none gets past what that call has seen.
         (IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE) => {
+            // TCP's takes bytes as a read does.
+            let inside = this.state.door.enter();
+            if inside.is_some() {
+                socket.native_getsockopt(option)?;
+                return Ok(Handled::Done);
+            }
             let Some(stream) = this.stream() else {
                 return Ok(Handled::Native);
             };

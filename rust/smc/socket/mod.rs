@@ -4,6 +4,7 @@
 //! listen() and accept().
 
 pub(crate) mod accept;
+pub(crate) mod by_tcp;
 mod candidates;
 pub(crate) mod connect;
 pub(crate) mod crossing;

@@ -22,7 +22,7 @@ use crate::{
     },
     stream::{
         local::RENDEZVOUS,
-        remote::{step, Facts},
+        remote::{step, threshold, Facts},
         Stream, //
     },
 };
@@ -52,6 +52,9 @@ pub(super) fn become_path(this: &SmcSock, state: &mut StateGuard<'_>, path: Path
     }
     if let Some(namespace) = this.namespace() {
         namespace.counters.began_as_tcp(path.role);
+        if path.remote {
+            this.due_at.set(threshold(namespace, path.role));
+        }
     }
     state.set(Phase::Path(path));
 }
@@ -145,7 +148,11 @@ pub(crate) fn told(this: &SmcSock) -> Option<Told> {
         facts.step = step::SMC;
     }
     let stays = path.and_then(|path| path.tcp_only);
-    let own = this.remote().map_or(0, |remote| remote.reason());
+    let own = match (path, this.remote()) {
+        (_, Some(remote)) => remote.reason(),
+        (Some(path), None) if path.remote => Reason::PathRemote.code(),
+        _ => 0,
+    };
     Some(Told {
         role,
         remote: path.is_none_or(|path| path.remote),

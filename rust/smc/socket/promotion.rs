@@ -84,14 +84,10 @@ pub(super) fn stream(this: &SmcSock, role: Role) -> Result<Arc<Remote>, Reason> 
         namespace.counters.promotions.refused(role, reason, &peer);
         return Err(reason);
     }
-    let side = match role {
-        Role::Client => Side::Client,
-        Role::Server => Side::Server,
-    };
     if !this.sock.claim_stream() {
         return Err(Reason::PathAttached);
     }
-    Remote::new(this.sock.sock().clone(), namespace.clone(), side).map_err(|_| Reason::NoMemory)
+    Remote::new(this.sock.sock().clone(), namespace.clone(), role).map_err(|_| Reason::NoMemory)
 }
 
 /// Checks whether this host has a device over which connections are promoted at all.
@@ -125,7 +121,7 @@ fn numbers(sock: &Sock, side: Side) -> Join {
 
 /// Looks after a connection that has just carried bytes: whether it is worth promoting, or has been promoted.
 #[inline]
-pub(super) fn look(this: &Arc<SmcSock>, socket: &BsdSocket, remote: &Remote) {
+pub(crate) fn look(this: &Arc<SmcSock>, socket: &BsdSocket, remote: &Remote) {
     if remote.is_through() {
         // Most often, where it has been worth it.
     } else if remote.is_worth_promoting() {
@@ -138,6 +134,10 @@ pub(super) fn look(this: &Arc<SmcSock>, socket: &BsdSocket, remote: &Remote) {
 /// Begins an attempt: at a client makes a side connection, at a server waits for the client's.
 #[cold]
 fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, remote: &Remote) {
+    if !this.state.door.close() {
+        // Somebody may give TCP bytes by it, for a moment. The next call asks again.
+        return;
+    }
     remote.tries(|| numbers(&this.sock, remote.side()));
     if let Err(reason) = prepare(this, socket, remote) {
         remote.refuses(reason);

@@ -25,7 +25,7 @@ use crate::{
     smcr::SmcConn,
     stream::{
         local::Local,
-        remote::{Closed, Remote},
+        remote::{threshold, Closed, Remote},
         Stream, //
     }, //
 };
@@ -121,6 +121,8 @@ pub(crate) struct SmcSock {
     pub(crate) limit_hs: Word,
     /// 1 when the socket counts among those that need the SYN hooks; see [`SmcSock::hook`].
     hooked: Atomic<u32>,
+    /// TCP's count of segments at which a connection that began as TCP is worth promoting, the first time.
+    pub(super) due_at: Word,
     /// Link in the list of the namespace's sockets; see `registry`.
     pub(crate) link: Link<SmcSock>,
     #[pin]
@@ -177,6 +179,7 @@ impl SmcSock {
         }
         let setting = |which| namespace.map_or(0, |n| n.sysctls.get(which));
         let sock = Tied::new(sock);
+        let mut due_at = 0;
         if let Some(namespace) = namespace {
             // One that accept() hands out.
             match &phase {
@@ -184,7 +187,12 @@ impl SmcSock {
                     let v1 = conn.group().is_v1();
                     namespace.counters.connected(Role::Server, v1);
                 }
-                Phase::Path(path) => namespace.counters.began_as_tcp(path.role),
+                Phase::Path(path) => {
+                    if path.remote {
+                        due_at = threshold(namespace, path.role);
+                    }
+                    namespace.counters.began_as_tcp(path.role);
+                }
                 _ => (),
             }
         }
@@ -213,6 +221,7 @@ impl SmcSock {
                 connects_on: Word::new(0),
                 limit_hs: Word::new(u32::from(limit_hs != 0)),
                 hooked: Atomic::new(0),
+                due_at: Word::new(due_at),
                 link: Link::new(),
                 work <- new_work!("rsmc::SmcSock::work"),
             }),

@@ -13,7 +13,10 @@ use crate::{
     stream::{local::Local, remote::Remote}, //
 };
 use core::{mem, ops::Deref};
-use kapi::sys::word::{Count, Word};
+use kapi::sys::{
+    door::Door,
+    word::{Count, Word}, //
+};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -91,6 +94,12 @@ impl Kind {
     }
 }
 
+/// Tells whether TCP's own functions serve the calls of a connection until it is worth promoting.
+#[inline]
+fn is_plain(phase: &Phase) -> bool {
+    matches!(phase, Phase::Path(path) if path.remote && path.tcp_only.is_none())
+}
+
 /// Values of [`State::carrier`]: a look at it saves looks at what is not there.
 mod carrier {
     pub(super) const NONE: u32 = 0;
@@ -108,6 +117,9 @@ pub(crate) struct State {
     kind: Count,
     /// Which of the following there is: none, or one of [`carrier`].
     carrier: Word,
+    /// By it calls go straight to TCP's functions: open on a connection with another host that began as TCP, until its
+    /// [`Remote`] is needed. It opens and shuts under the lock of `phase`, and [closes](Door::close) without.
+    pub(crate) door: Door,
     /// The SMC connection, once there is one; it stays, so that it can be found without a lock. That of a connection
     /// which began as TCP is `remote`'s.
     conn: SetOnce<Arc<SmcConn>>,
@@ -126,10 +138,15 @@ impl State {
             carrier = carrier::SMC;
         }
         let kind = Kind::of(&phase) as u64;
+        let door = Door::new();
+        if is_plain(&phase) {
+            door.open();
+        }
         pin_init!(Self {
             phase <- new_mutex!(phase, "rsmc::State::phase"),
             kind: Count::new(kind),
             carrier: Word::new(carrier),
+            door,
             conn,
             local: SetOnce::new(),
             remote: SetOnce::new(),
@@ -192,14 +209,28 @@ pub(crate) struct StateGuard<'a> {
 
 impl StateGuard<'_> {
     /// Makes `phase` the socket's, and returns what it was.
+    #[inline]
     pub(crate) fn set(&mut self, phase: Phase) -> Phase {
         if let Phase::Smc(conn) = &phase {
             self.becomes_smc(conn);
         }
         let kind = Kind::of(&phase) as u64;
+        match is_plain(&phase) {
+            true => self.opens(),
+            false if self.state.door.is_open() => self.state.door.shut(),
+            false => (),
+        }
         let old = mem::replace(&mut *self.phase, phase);
         self.state.kind.release(kind);
         old
+    }
+
+    /// Lets calls go straight to TCP, unless there has been another carrier.
+    #[inline(never)]
+    fn opens(&self) {
+        if self.state.carrier.get() == carrier::NONE {
+            self.state.door.open();
+        }
     }
 
     // Not inlined: connections that are none of SMC-R have fewer registers to save.

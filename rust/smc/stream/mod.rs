@@ -122,12 +122,76 @@ impl Stream<'_> {
     }
 }
 
-/// A stream of bytes between the program and its peer.
-pub(crate) trait StreamIo {
-    /// True if the count of unread bytes excludes an urgent byte at the head of the stream.
-    const HIDES_URGENT: bool;
+/// What the first step of a sendmsg() or recvmsg() asks of a stream, which most often is all that there is to do.
+pub(crate) trait Usual {
     /// True if [`StreamIo::is_readable`] takes no lock but spinlocks, so that a task which is about to sleep may ask.
     const NEVER_SLEEPS_TO_LOOK: bool;
+
+    /// Returns the TCP connection, whose options, time-outs and wait queue are the stream's.
+    fn sock(&self) -> &Sock;
+
+    /// Returns the counters of its bytes and calls; `None` for a stream that counts them itself, since some
+    /// are TCP's.
+    fn stats(&self) -> Option<&Stats>;
+
+    /// Notes the end of the TCP connection if that was not noted yet. Returns whether that changes
+    /// what can be read or written.
+    fn notice_dead(&self) -> bool;
+
+    /// Copies what has arrived to the program.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` when the program's memory cannot be written.
+    fn take(&self, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look>;
+
+    /// Tells whether the stream has gone elsewhere since the call has come, so that no step is to be taken here.
+    #[inline]
+    fn is_left(&self) -> bool {
+        false
+    }
+
+    /// Goes on with what [`Usual::take`] has brought, where that is not all of the call.
+    ///
+    /// # Errors
+    ///
+    /// As [`Usual::take`].
+    #[inline]
+    fn took(&self, _msg: &mut Message<'_>, _ask: &Ask<'_>, look: Result<Look>) -> Result<Look> {
+        look
+    }
+
+    /// Tells whether nothing has arrived since a read took all there was: a hint, without a lock.
+    fn is_quiet(&self) -> bool;
+
+    /// Polls what data arrive by, if the program wants that, before a read that finds the stream quiet sleeps or fails.
+    /// Returns whether it has.
+    fn busy_poll(&self, _nonblock: bool) -> bool {
+        false
+    }
+
+    /// Tells whether the program has shut the receiving direction.
+    fn is_read_shut(&self) -> bool;
+
+    /// Takes as much from the program as there is room for. Returns how much that was, and whether the
+    /// program's memory could not be read beyond it.
+    ///
+    /// # Errors
+    ///
+    /// The reason why nothing was taken.
+    fn put(&self, msg: &mut Message<'_>, put: &Put<'_>) -> Result<(usize, bool), Stop>;
+
+    /// Tells whether the program may still send.
+    fn can_send(&self) -> bool;
+
+    /// Counts a send of `total` bytes for which a buffer is too small.
+    fn count_size(&self, total: usize);
+}
+
+/// A stream of bytes between the program and its peer.
+pub(crate) trait StreamIo: Usual {
+    /// True if the count of unread bytes excludes an urgent byte at the head of the stream.
+    const HIDES_URGENT: bool;
 
     /// See [`Stream::splice`].
     ///
@@ -158,13 +222,6 @@ pub(crate) trait StreamIo {
     /// See [`Stream::low_water_changed`].
     fn low_water_changed(&self);
 
-    /// Returns the TCP connection, whose options, time-outs and wait queue are the stream's.
-    fn sock(&self) -> &Sock;
-
-    /// Returns the counters of its bytes and calls; `None` for a stream that counts them itself, since some
-    /// are TCP's.
-    fn stats(&self) -> Option<&Stats>;
-
     /// Returns the name of the device that has carried a call's bytes, for the tracepoints; empty if that is
     /// TCP. `carried` is what the stream has made of [`Ask::carried`] or [`Put::carried`].
     fn device(&self, carried: bool) -> [u8; 64];
@@ -176,28 +233,8 @@ pub(crate) trait StreamIo {
     /// many are left (`TCP_INQ`).
     fn tell(&self, msg: &mut Message<'_>, got: usize);
 
-    /// Notes the end of the TCP connection if that was not noted yet. Returns whether that changes
-    /// what can be read or written.
-    fn notice_dead(&self) -> bool;
-
-    /// Copies what has arrived to the program.
-    ///
-    /// # Errors
-    ///
-    /// `EFAULT` when the program's memory cannot be written.
-    fn take(&self, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look>;
-
     /// Takes the urgent byte, or peeks at it. Returns also whether the receiving direction has ended.
     fn take_urgent(&self, peek: bool) -> (bool, Result<u8, UrgentError>);
-
-    /// Tells whether nothing has arrived since a read took all there was: a hint, without a lock.
-    fn is_quiet(&self) -> bool;
-
-    /// Polls what data arrive by, if the program wants that, before a read that finds the stream quiet sleeps or fails.
-    /// Returns whether it has.
-    fn busy_poll(&self, _nonblock: bool) -> bool {
-        false
-    }
 
     /// Tells whether a reader has no reason to sleep: there are more than `seen` bytes, or none will come.
     fn is_readable(&self, seen: usize) -> bool;
@@ -208,31 +245,14 @@ pub(crate) trait StreamIo {
     /// Tells whether the peer may still send.
     fn can_receive(&self) -> bool;
 
-    /// Tells whether the program has shut the receiving direction.
-    fn is_read_shut(&self) -> bool;
-
     /// Tells whether the stream was reset before its end had arrived.
     fn is_cut(&self) -> bool;
 
     /// Tells whether this is the recvmsg() of a splice().
     fn is_spliced(&self, msg: &Message<'_>) -> bool;
 
-    /// Takes as much from the program as there is room for. Returns how much that was, and whether the
-    /// program's memory could not be read beyond it.
-    ///
-    /// # Errors
-    ///
-    /// The reason why nothing was taken.
-    fn put(&self, msg: &mut Message<'_>, put: &Put<'_>) -> Result<(usize, bool), Stop>;
-
     /// Tells whether a writer has no reason to sleep: there is room, or there will never be any.
     fn is_writable(&self) -> bool;
-
-    /// Tells whether the program may still send.
-    fn can_send(&self) -> bool;
-
-    /// Counts a send of `total` bytes for which a buffer is too small.
-    fn count_size(&self, total: usize);
 
     /// Counts a send that has to wait for room.
     fn count_full(&self);

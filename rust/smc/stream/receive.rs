@@ -2,13 +2,18 @@
 
 //! recvmsg(): from a stream to the program.
 
-use super::{local::Local, remote::Remote, Stream, StreamIo};
+use super::{
+    local::Local,
+    remote::{Inside, Remote},
+    Stream, StreamIo, Usual,
+};
 use crate::host::stats::{Stat, TrafficDirection};
 use core::cell::Cell;
 use kapi::{
     errno,
     net::{
         args::{flags, Message},
+        sock::Sock,
         socket::BsdSocket,
         wait, //
     },
@@ -72,13 +77,10 @@ impl Stream<'_> {
     /// Those of `tcp_recvmsg()`.
     pub(crate) fn receive(self, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
         match self {
-            Self::Smcr(conn) => receive(conn, socket, msg),
+            Self::Smcr(conn) => receive(conn, conn, socket, msg),
             // Urgent bytes go by TCP, where a read does not wait for them.
             Self::Local(_) if msg.has(flags::MSG_OOB) => socket.native_recvmsg(msg),
             Self::Local(local) => receive_local(local, socket, msg),
-            Self::Remote(remote) if msg.has(flags::MSG_OOB) && remote.has_urgent_by_tcp() => {
-                socket.native_recvmsg(msg)
-            }
             Self::Remote(remote) => receive_remote(remote, socket, msg),
         }
     }
@@ -87,31 +89,84 @@ impl Stream<'_> {
 // Not inlined: an SMC-R connection's would have fewer registers.
 #[inline(never)]
 fn receive_local(local: &Local, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-    receive(local, socket, msg)
+    receive(local, local, socket, msg)
 }
 
 #[inline(never)]
 fn receive_remote(remote: &Remote, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-    receive(&remote.enter(), socket, msg)
+    if msg.has(flags::MSG_OOB) && remote.has_urgent_by_tcp() {
+        return socket.native_recvmsg(msg);
+    }
+    let inside = remote.enter();
+    match inside.through() {
+        // A peek of what is left in a ring is none of its own.
+        Some(usual) if !msg.has(flags::MSG_PEEK) => receive(&usual, &inside, socket, msg),
+        _ => receive_either(&inside, socket, msg),
+    }
 }
 
-/// recvmsg().
+// As above.
+#[inline(never)]
+fn receive_either(inside: &Inside<'_>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+    receive(inside, inside, socket, msg)
+}
+
+impl Remote {
+    /// Handles recvmsg().
+    ///
+    /// # Errors
+    ///
+    /// Those of `tcp_recvmsg()`.
+    #[inline]
+    pub(crate) fn receive(&self, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+        receive_remote(self, socket, msg)
+    }
+
+    /// Goes on with a recvmsg() that has waited, and may wait for `left` jiffies more.
+    ///
+    /// # Errors
+    ///
+    /// Those of `tcp_recvmsg()`.
+    pub(crate) fn receive_on(
+        &self,
+        socket: &BsdSocket,
+        msg: &mut Message<'_>,
+        left: isize,
+    ) -> Result<usize> {
+        let inside = self.enter();
+        let carried = Cell::new(false);
+        let look = inside.take(msg, &ask(msg, 0, 0, &carried));
+        let got = receive_on(&inside, socket, msg, (0, &carried), Some(left), look)?;
+        told(inside.sock(), &inside, msg, got, &carried);
+        if msg.wants_left() {
+            msg.set_left(inside.inq_bytes());
+        }
+        Ok(got)
+    }
+}
+
+/// recvmsg(): `usual` does the first step, `stream` what there is besides.
 ///
 /// # Errors
 ///
 /// `ECONNRESET`, `ECONNABORTED` (once), `ENOTCONN`; `EAGAIN`, `EINTR` when nothing was read.
-fn receive(stream: &impl StreamIo, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-    if let Some(stats) = stream.stats() {
+fn receive(
+    usual: &impl Usual,
+    stream: &impl StreamIo,
+    socket: &BsdSocket,
+    msg: &mut Message<'_>,
+) -> Result<usize> {
+    if let Some(stats) = usual.stats() {
         stats.add(Stat::RxCalls, 1);
     }
     let got = match msg.has(flags::MSG_OOB) {
         true => receive_urgent(stream, msg)?,
-        false => receive_stream(stream, socket, msg)?,
+        false => receive_stream(usual, stream, socket, msg)?,
     };
     if msg.wants_left() {
         msg.set_left(stream.inq_bytes());
     }
-    if let (Some(stats), 1..) = (stream.stats(), got) {
+    if let (Some(stats), 1..) = (usual.stats(), got) {
         stats.payload(TrafficDirection::Rx, got);
         stats.add(Stat::RxBytes, got as u64);
     }
@@ -119,23 +174,37 @@ fn receive(stream: &impl StreamIo, socket: &BsdSocket, msg: &mut Message<'_>) ->
 }
 
 fn receive_stream(
+    usual: &impl Usual,
     stream: &impl StreamIo,
     socket: &BsdSocket,
     msg: &mut Message<'_>,
 ) -> Result<usize> {
     let peek = msg.has(flags::MSG_PEEK);
-    let offset = if peek { stream.sock().peek_offset() } else { 0 };
+    let sock = usual.sock();
+    let offset = if peek { sock.peek_offset() } else { 0 };
     let carried = Cell::new(false);
-    let got = receive_from(stream, socket, msg, offset, &carried)?;
+    let got = receive_from(usual, stream, socket, msg, offset, &carried)?;
     // As TCP: splice() is no read to `SO_PEEK_OFF`.
-    if stream.sock().has_peek_offset() && !stream.is_spliced(msg) {
-        stream.sock().move_peek_offset(peek, got);
+    if sock.has_peek_offset() && !stream.is_spliced(msg) {
+        sock.move_peek_offset(peek, got);
     }
-    if stream.sock().wants_stamps() || stream.sock().wants_count() {
+    told(sock, stream, msg, got, &carried);
+    Ok(got)
+}
+
+/// Tells of `got` bytes what they were asked for beside them.
+#[inline]
+fn told(
+    sock: &Sock,
+    stream: &impl StreamIo,
+    msg: &mut Message<'_>,
+    got: usize,
+    carried: &Cell<bool>,
+) {
+    if sock.wants_stamps() || sock.wants_count() {
         stream.tell(msg, got);
     }
-    trace::received(stream.sock(), got, || stream.device(carried.get()));
-    Ok(got)
+    trace::received(sock, got, || stream.device(carried.get()));
 }
 
 /// Asks for what follows `got` bytes, and `passed` before those. For `carried` see [`Ask::carried`].
@@ -153,14 +222,13 @@ fn ask<'a>(msg: &Message<'_>, got: usize, passed: usize, carried: &'a Cell<bool>
 
 /// Returns how many bytes are enough to return.
 #[inline]
-fn target(stream: &impl StreamIo, msg: &Message<'_>) -> usize {
-    stream
-        .sock()
-        .low_water(msg.has(flags::MSG_WAITALL), msg.len())
+fn target(sock: &Sock, msg: &Message<'_>) -> usize {
+    sock.low_water(msg.has(flags::MSG_WAITALL), msg.len())
 }
 
 /// Reads, or peeks from `offset` on. For `carried` see [`Ask::carried`].
 fn receive_from(
+    usual: &impl Usual,
     stream: &impl StreamIo,
     socket: &BsdSocket,
     msg: &mut Message<'_>,
@@ -169,26 +237,34 @@ fn receive_from(
 ) -> Result<usize> {
     let wanted = msg.len();
     let mut timeout = None;
-    if wanted > 0 && stream.is_quiet() {
+    if wanted > 0 && usual.is_quiet() {
         let nonblock = msg.has(flags::MSG_DONTWAIT);
-        let polled = stream.busy_poll(nonblock);
-        if !nonblock && (!polled || stream.is_quiet()) {
+        let polled = usual.busy_poll(nonblock);
+        if !nonblock && (!polled || usual.is_quiet()) {
             // A program that waits for an answer, usually: no bytes have come yet.
-            let patience = stream.sock().receive_timeout(nonblock);
-            timeout = Some(sleep_first(stream, socket, patience)?);
+            let patience = usual.sock().receive_timeout(nonblock);
+            timeout = Some(sleep_first(usual, stream, socket, patience)?);
         }
     }
     let first = ask(msg, 0, offset, carried);
-    match stream.take(msg, &first) {
+    if usual.is_left() {
+        // While it slept.
+        let look = stream.take(msg, &first);
+        return receive_on(stream, socket, msg, (offset, carried), timeout, look);
+    }
+    match usual.take(msg, &first) {
         // Most often.
         Ok(Look::Took(took))
             if took.bytes >= wanted
-                || took.stop
-                || !took.more && took.bytes >= target(stream, msg) =>
+                || took.stop && !usual.is_left()
+                || !took.more && took.bytes >= target(usual.sock(), msg) =>
         {
             Ok(took.bytes)
         }
-        look => receive_on(stream, socket, msg, (offset, carried), timeout, look),
+        look => {
+            let look = usual.took(msg, &first, look);
+            receive_on(stream, socket, msg, (offset, carried), timeout, look)
+        }
     }
 }
 
@@ -205,7 +281,7 @@ fn receive_on(
     let nonblock = msg.has(flags::MSG_DONTWAIT);
     let peek = msg.has(flags::MSG_PEEK);
     let wanted = msg.len();
-    let target = target(stream, msg);
+    let target = target(stream.sock(), msg);
     let mut got = 0usize;
     // Of a peek: the bytes that lie before those it has got, urgent ones among them.
     let mut passed = offset;
@@ -310,15 +386,20 @@ fn sleep(stream: &impl StreamIo, socket: &BsdSocket, timeout: isize, seen: usize
 /// Sleeps like [`sleep`] until there may be anything, with fewer steps where the stream allows that: it takes no lock to
 /// look. Once for a call: it does not look for signals where the stream is not quiet, so a loop of this could not be
 /// ended.
-fn sleep_first<L: StreamIo>(stream: &L, socket: &BsdSocket, timeout: isize) -> Result<isize> {
-    if !L::NEVER_SLEEPS_TO_LOOK {
+fn sleep_first<U: Usual>(
+    usual: &U,
+    stream: &impl StreamIo,
+    socket: &BsdSocket,
+    timeout: isize,
+) -> Result<isize> {
+    if !U::NEVER_SLEEPS_TO_LOOK {
         return sleep(stream, socket, timeout, 0);
     }
-    stream.sock().sleep_for_data(true);
+    usual.sock().sleep_for_data(true);
     let waited = wait::until_seen(socket, timeout, || {
-        !stream.is_quiet() || stream.is_read_shut()
+        !usual.is_quiet() || usual.is_read_shut()
     });
-    stream.sock().sleep_for_data(false);
+    usual.sock().sleep_for_data(false);
     waited
 }
 

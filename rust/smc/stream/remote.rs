@@ -16,6 +16,7 @@ mod carriers;
 mod facts;
 mod side;
 mod tcp;
+mod through;
 
 pub(crate) use account::{step, Facts};
 pub(crate) use carriers::Inside;
@@ -25,10 +26,11 @@ use self::{back::Return, carriers::Carriers};
 use super::{
     ring::{put_mark, take_mark},
     shut_down,
-    StreamIo, //
+    StreamIo,
+    Usual, //
 };
 use crate::{
-    host::{clock::now, namespace::Namespace},
+    host::{clock::now, fallback::Role, namespace::Namespace},
     smcr::{
         group::{Apart, MARKS},
         SmcConn, //
@@ -87,7 +89,8 @@ pub(crate) trait Dial: Send + Sync {
 
 /// What a writer leaves behind.
 struct Writer {
-    /// TCP may hold the last bytes back, as more was to follow.
+    /// TCP may hold the last bytes back, as more was to follow. Of those before the first call that comes here this is not
+    /// known.
     held: bool,
 }
 
@@ -203,9 +206,13 @@ impl Remote {
     pub(crate) fn new(
         sock: ARef<Sock>,
         namespace: Arc<Namespace>,
-        side: Side,
+        role: Role,
     ) -> Result<Arc<Self>> {
-        let due_at = threshold(&namespace, side);
+        let side = match role {
+            Role::Client => Side::Client,
+            Role::Server => Side::Server,
+        };
+        let due_at = threshold(&namespace, role);
         let is_shut = sock.is_receive_shut() && {
             // A FIN shuts it, too, and is marked with the lock held.
             let guard = sock.lock();
@@ -252,7 +259,7 @@ impl Remote {
                     },
                     "rsmc::Remote::machine"
                 ),
-                writer <- new_mutex!(Writer { held: false }, "rsmc::Remote::writer"),
+                writer <- new_mutex!(Writer { held: true }, "rsmc::Remote::writer"),
                 reader <- new_mutex!((), "rsmc::Remote::reader"),
             }),
             GFP_KERNEL,
@@ -937,10 +944,10 @@ impl Remote {
 
 /// Returns the number of data segments after which a connection is worth promoting. A server has to be ready when the client
 /// is.
-fn threshold(namespace: &Namespace, side: Side) -> u32 {
+pub(crate) fn threshold(namespace: &Namespace, role: Role) -> u32 {
     let segments = namespace.promotes_after();
-    match side {
-        Side::Client => segments,
-        Side::Server => segments / 2,
+    match role {
+        Role::Client => segments,
+        Role::Server => segments / 2,
     }
 }

@@ -13,6 +13,7 @@ use super::{
     Stop,
     StreamIo,
     Took,
+    Usual,
     STOP, //
 };
 use crate::{
@@ -44,9 +45,59 @@ use smc_proto::{
 /// at most as large.
 const PART: usize = 32 << 10;
 
+impl Usual for Arc<SmcConn> {
+    const NEVER_SLEEPS_TO_LOOK: bool = true;
+
+    #[inline]
+    fn sock(&self) -> &Sock {
+        SmcConn::sock(self)
+    }
+
+    #[inline]
+    fn stats(&self) -> Option<&Stats> {
+        Some(SmcConn::stats(self))
+    }
+
+    #[inline]
+    fn notice_dead(&self) -> bool {
+        self.notice_tcp_dead()
+    }
+
+    #[inline(always)]
+    fn take(&self, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
+        take(self, msg, ask)
+    }
+
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        self.maybe_readable.get() == 0 && !self.is_tcp_dead()
+    }
+
+    #[inline]
+    fn busy_poll(&self, nonblock: bool) -> bool {
+        SmcConn::busy_poll(self, nonblock)
+    }
+
+    fn is_read_shut(&self) -> bool {
+        SmcConn::is_read_shut(self)
+    }
+
+    #[inline(always)]
+    fn put(&self, msg: &mut Message<'_>, what: &Put<'_>) -> Result<(usize, bool), Stop> {
+        put(self, msg, what)
+    }
+
+    fn can_send(&self) -> bool {
+        self.proto.lock().directions().can_send
+    }
+
+    fn count_size(&self, total: usize) {
+        count_size(self, total);
+    }
+}
+
 impl StreamIo for Arc<SmcConn> {
     const HIDES_URGENT: bool = true;
-    const NEVER_SLEEPS_TO_LOOK: bool = true;
 
     fn splice(&self, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
         SmcConn::splice(self, socket, splice)
@@ -140,16 +191,6 @@ impl StreamIo for Arc<SmcConn> {
         shut_down(self, how)
     }
 
-    #[inline]
-    fn sock(&self) -> &Sock {
-        SmcConn::sock(self)
-    }
-
-    #[inline]
-    fn stats(&self) -> Option<&Stats> {
-        Some(SmcConn::stats(self))
-    }
-
     fn device(&self, _carried: bool) -> [u8; 64] {
         self.group().device().name()
     }
@@ -168,28 +209,8 @@ impl StreamIo for Arc<SmcConn> {
         }
     }
 
-    #[inline]
-    fn notice_dead(&self) -> bool {
-        self.notice_tcp_dead()
-    }
-
-    #[inline(always)]
-    fn take(&self, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
-        take(self, msg, ask)
-    }
-
     fn take_urgent(&self, peek: bool) -> (bool, Result<u8, UrgentError>) {
         take_urgent(self, peek)
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        self.maybe_readable.get() == 0 && !self.is_tcp_dead()
-    }
-
-    #[inline]
-    fn busy_poll(&self, nonblock: bool) -> bool {
-        SmcConn::busy_poll(self, nonblock)
     }
 
     #[inline]
@@ -211,21 +232,12 @@ impl StreamIo for Arc<SmcConn> {
         self.proto.lock().directions().can_receive
     }
 
-    fn is_read_shut(&self) -> bool {
-        SmcConn::is_read_shut(self)
-    }
-
     fn is_cut(&self) -> bool {
         self.proto.lock().is_cut()
     }
 
     fn is_spliced(&self, msg: &Message<'_>) -> bool {
         SmcConn::is_spliced(self, msg)
-    }
-
-    #[inline(always)]
-    fn put(&self, msg: &mut Message<'_>, what: &Put<'_>) -> Result<(usize, bool), Stop> {
-        put(self, msg, what)
     }
 
     fn is_writable(&self) -> bool {
@@ -239,14 +251,6 @@ impl StreamIo for Arc<SmcConn> {
             Ok(_) => !self.is_ring_enomem(),
             Err(_) => true,
         }
-    }
-
-    fn can_send(&self) -> bool {
-        self.proto.lock().directions().can_send
-    }
-
-    fn count_size(&self, total: usize) {
-        count_size(self, total);
     }
 
     fn count_full(&self) {
@@ -340,7 +344,7 @@ pub(crate) fn shut_down(conn: &Arc<SmcConn>, how: i32) -> Result {
     }
 }
 
-/// Puts as much as fits into the send ring; see [`StreamIo::put`].
+/// Puts as much as fits into the send ring; see [`Usual::put`].
 // One caller each: as calls the two cost 140 instructions of a 64-byte message.
 #[inline(always)]
 fn put(
@@ -475,7 +479,7 @@ fn count_size(conn: &SmcConn, total: usize) {
     }
 }
 
-/// Copies what is in the ring to the program; see [`StreamIo::take`].
+/// Copies what is in the ring to the program; see [`Usual::take`].
 // One caller each: as calls the two cost 140 instructions of a 64-byte message.
 #[inline(always)]
 fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
@@ -578,6 +582,16 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
         more: more && bytes < wanted,
         stop: false,
     }))
+}
+
+/// The same, for calls that seldom are here.
+#[inline(never)]
+pub(super) fn take_from_ring(
+    conn: &Arc<SmcConn>,
+    msg: &mut Message<'_>,
+    ask: &Ask<'_>,
+) -> Result<Look> {
+    take(conn, msg, ask)
 }
 
 /// Performs what a read has left to be done; a larger ring that it has made due is to be paid for by the calling

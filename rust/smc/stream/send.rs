@@ -2,14 +2,20 @@
 
 //! sendmsg(): from the program into a stream.
 
-use super::{local::Local, remote::Remote, Stream, StreamIo};
+use super::{
+    local::Local,
+    remote::{Inside, Remote},
+    Stream,
+    StreamIo,
+    Usual, //
+};
 use crate::host::stats::{Stat, TrafficDirection};
 use core::cell::Cell;
 use kapi::{
     errno,
     net::{
         args::{flags, Message},
-        sock::tcp_state,
+        sock::{tcp_state, Sock},
         socket::BsdSocket,
         wait, //
     },
@@ -59,7 +65,7 @@ impl Stream<'_> {
     /// Those of `tcp_sendmsg()`.
     pub(crate) fn send(self, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
         match self {
-            Self::Smcr(conn) => send(conn, socket, msg),
+            Self::Smcr(conn) => send(conn, conn, socket, msg),
             Self::Local(local) => send_local(local, socket, msg),
             Self::Remote(remote) => send_remote(remote, socket, msg),
         }
@@ -69,62 +75,91 @@ impl Stream<'_> {
 // Not inlined: an SMC-R connection's would have fewer registers.
 #[inline(never)]
 fn send_local(local: &Local, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-    send(local, socket, msg)
+    send(local, local, socket, msg)
 }
 
 #[inline(never)]
 fn send_remote(remote: &Remote, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-    send(&remote.enter(), socket, msg)
+    let inside = remote.enter();
+    match inside.through() {
+        Some(usual) => send(&usual, &inside, socket, msg),
+        None => send_either(&inside, socket, msg),
+    }
 }
 
-/// sendmsg(): blocking, it takes everything.
+// As above.
+#[inline(never)]
+fn send_either(inside: &Inside<'_>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+    send(inside, inside, socket, msg)
+}
+
+impl Remote {
+    /// Goes on with a sendmsg() of which TCP has taken `sent` bytes.
+    ///
+    /// # Errors
+    ///
+    /// None, as some bytes are sent.
+    pub(crate) fn send_rest(
+        &self,
+        socket: &BsdSocket,
+        msg: &mut Message<'_>,
+        sent: usize,
+    ) -> Result<usize> {
+        let carried = Cell::new(false);
+        send_on(&self.enter(), socket, msg, &carried, Ok((sent, false)))
+    }
+}
+
+/// sendmsg(): blocking, it takes everything. `usual` does the first step, `stream` what there is besides.
 ///
 /// # Errors
 ///
 /// `EPIPE`, `ECONNRESET`, `ECONNABORTED`, `ENOTCONN`; `EAGAIN`, `EINTR` when nothing was taken.
-fn send(stream: &impl StreamIo, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-    let notification = stream.sock().notification(msg)?;
+fn send(
+    usual: &impl Usual,
+    stream: &impl StreamIo,
+    socket: &BsdSocket,
+    msg: &mut Message<'_>,
+) -> Result<usize> {
+    let sock = usual.sock();
+    let notification = sock.notification(msg)?;
     if msg.has_control() {
-        stream.sock().check_control(msg)?;
+        sock.check_control(msg)?;
     }
     let total = msg.len();
     let carried = Cell::new(false);
-    let sent = send_all(stream, socket, msg, &carried)?;
-    if let (Some(stats), 1..) = (stream.stats(), sent) {
+    let sent = send_all(usual, stream, socket, msg, &carried)?;
+    if let (Some(stats), 1..) = (usual.stats(), sent) {
         stats.payload(TrafficDirection::Tx, total);
     }
     if let Some(notification) = notification {
         notification.copied();
     }
-    trace::sent(stream.sock(), sent, || stream.device(carried.get()));
+    trace::sent(sock, sent, || stream.device(carried.get()));
     Ok(sent)
 }
 
 /// Returns what is left of a call after `sent` bytes. For `carried` see [`Put::carried`].
 #[inline]
-fn rest<'a>(
-    stream: &impl StreamIo,
-    msg: &Message<'_>,
-    sent: usize,
-    carried: &'a Cell<bool>,
-) -> Put<'a> {
+fn rest<'a>(sock: &Sock, msg: &Message<'_>, sent: usize, carried: &'a Cell<bool>) -> Put<'a> {
     Put {
         wanted: msg.len().saturating_sub(sent),
         urgent: msg.has(flags::MSG_OOB),
-        more: msg.has(flags::MSG_MORE) || stream.sock().is_corked(),
+        more: msg.has(flags::MSG_MORE) || sock.is_corked(),
         carried,
     }
 }
 
 /// Sends all of it. For `carried` see [`Put::carried`].
 fn send_all(
+    usual: &impl Usual,
     stream: &impl StreamIo,
     socket: &BsdSocket,
     msg: &mut Message<'_>,
     carried: &Cell<bool>,
 ) -> Result<usize> {
     let total = msg.len();
-    let stats = stream.stats();
+    let stats = usual.stats();
     if let Some(stats) = stats {
         stats.add(Stat::TxCalls, 1);
         if msg.has(flags::MSG_OOB) {
@@ -134,24 +169,29 @@ fn send_all(
     // No ring is smaller: most calls need not ask.
     let large = total > RingSize::MIN_WIRE.bytes() as usize;
     if large {
-        stream.count_size(total);
+        usual.count_size(total);
     }
-    stream.notice_dead();
+    usual.notice_dead();
     if total == 0 {
         // As with TCP a call for 0 bytes needs neither room nor a reader; but the direction must be open.
-        return match stream.can_send() {
+        return match usual.can_send() {
             true => Ok(0),
-            false => Err(stream.sock().stream_error(msg.has(flags::MSG_NOSIGNAL))),
+            false => Err(usual.sock().stream_error(msg.has(flags::MSG_NOSIGNAL))),
         };
     }
-    let put = rest(stream, msg, 0, carried);
-    match stream.put(msg, &put) {
+    let put = rest(usual.sock(), msg, 0, carried);
+    match usual.put(msg, &put) {
         // Most often.
         Ok((taken, _)) if taken >= total => {
             if let Some(stats) = stats {
                 stats.add(Stat::TxBytes, taken as u64);
             }
             Ok(taken)
+        }
+        // What has ended is not the stream.
+        Err(Stop::Gone(_)) if usual.is_left() => {
+            let first = stream.put(msg, &put);
+            send_on(stream, socket, msg, carried, first)
         }
         first => send_on(stream, socket, msg, carried, first),
     }
@@ -201,7 +241,7 @@ fn send_on(
             }
             Err(stop) => return Err(failed(stream, stop, no_signal)),
         }
-        let more = rest(stream, msg, sent, carried);
+        let more = rest(stream.sock(), msg, sent, carried);
         put = stream.put(msg, &more);
     }
 }

@@ -224,6 +224,17 @@ impl Sock {
         low <= 1 && offset < 0 && flags & OTHERS == 0
     }
 
+    /// Returns whether a read by TCP has nothing to say at present: no packet, end, error, or other part of the kernel that
+    /// takes what arrives. A hint without the lock.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        !self.has_unread()
+            && !self.is_receive_shut()
+            && !self.has_error()
+            && !self.is_owned()
+            && self.state() != tcp_state::CLOSE
+    }
+
     /// Returns whether the program has asked for something that there is only of packets with its data: stamps
     /// of those (`SO_TIMESTAMPING`), or a filter that decides which arrive.
     #[inline]

@@ -46,9 +46,16 @@ pub(crate) unsafe fn learn(sk: *mut bindings::sock) {
 }
 
 impl Sock {
+    #[inline]
     fn owner(&self) -> *mut ffi::c_void {
         // SAFETY: The sock is valid; only the pointer's value is used.
         unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_user_data) }
+    }
+
+    /// Returns whether the stream has an owner, us or another one. A hint.
+    #[inline]
+    pub(in crate::net) fn is_owned(&self) -> bool {
+        !self.owner().is_null()
     }
 
     /// Returns whether what arrives goes where TCP puts it.

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     host::stats::Stats,
-    stream::{Ask, Look, Put, Stop, StreamIo}, //
+    stream::{Ask, Look, Put, Stop, StreamIo, Usual}, //
 };
 use kapi::{
     net::{
@@ -45,10 +45,62 @@ impl Local {
     }
 }
 
-impl StreamIo for Local {
-    const HIDES_URGENT: bool = false;
+impl Usual for Local {
     // How much TCP holds is asked under its lock.
     const NEVER_SLEEPS_TO_LOOK: bool = false;
+
+    #[inline]
+    fn sock(&self) -> &Sock {
+        self.own()
+    }
+
+    #[inline]
+    fn stats(&self) -> Option<&Stats> {
+        // Bytes that go by TCP are counted there; see `Local::carried`.
+        None
+    }
+
+    #[inline]
+    fn notice_dead(&self) -> bool {
+        // All that is asked here is TCP's own state.
+        false
+    }
+
+    #[inline(always)]
+    fn take(&self, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
+        take::take(self, msg, ask)
+    }
+
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        let direction = self.inward();
+        let route = direction.route();
+        let nothing = match route.head() {
+            Head::Ring => direction.there() == 0 && !route.ends() && !self.seems_astray(),
+            Head::Tcp => !self.own().has_unread(),
+            Head::Until(_) => false,
+        };
+        nothing && !self.is_over()
+    }
+
+    fn is_read_shut(&self) -> bool {
+        self.own().is_receive_shut() && !self.own().has_seen_fin()
+    }
+
+    #[inline(always)]
+    fn put(&self, msg: &mut Message<'_>, what: &Put<'_>) -> Result<(usize, bool), Stop> {
+        put::put(self, msg, what)
+    }
+
+    fn can_send(&self) -> bool {
+        self.own().may_send()
+    }
+
+    fn count_size(&self, _total: usize) {}
+}
+
+impl StreamIo for Local {
+    const HIDES_URGENT: bool = false;
 
     fn splice(&self, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
         self.splices().add(1, Relaxed);
@@ -115,17 +167,6 @@ impl StreamIo for Local {
         }
     }
 
-    #[inline]
-    fn sock(&self) -> &Sock {
-        self.own()
-    }
-
-    #[inline]
-    fn stats(&self) -> Option<&Stats> {
-        // Bytes that go by TCP are counted there; see `Local::carried`.
-        None
-    }
-
     fn device(&self, carried: bool) -> [u8; 64] {
         match carried {
             true => fast_path::name(),
@@ -154,32 +195,9 @@ impl StreamIo for Local {
         }
     }
 
-    #[inline]
-    fn notice_dead(&self) -> bool {
-        // All that is asked here is TCP's own state.
-        false
-    }
-
-    #[inline(always)]
-    fn take(&self, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
-        take::take(self, msg, ask)
-    }
-
     fn take_urgent(&self, _peek: bool) -> (bool, Result<u8, UrgentError>) {
         // TCP's; see [`crate::stream::Stream::receive`].
         (false, Err(UrgentError::None))
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        let direction = self.inward();
-        let route = direction.route();
-        let nothing = match route.head() {
-            Head::Ring => direction.there() == 0 && !route.ends() && !self.seems_astray(),
-            Head::Tcp => !self.own().has_unread(),
-            Head::Until(_) => false,
-        };
-        nothing && !self.is_over()
     }
 
     #[inline]
@@ -198,21 +216,12 @@ impl StreamIo for Local {
         !self.is_over()
     }
 
-    fn is_read_shut(&self) -> bool {
-        self.own().is_receive_shut() && !self.own().has_seen_fin()
-    }
-
     fn is_cut(&self) -> bool {
         self.own().state() == tcp_state::CLOSE && !self.own().has_seen_fin()
     }
 
     fn is_spliced(&self, msg: &Message<'_>) -> bool {
         msg.fills_pages() && self.splices().load(Relaxed) != 0
-    }
-
-    #[inline(always)]
-    fn put(&self, msg: &mut Message<'_>, what: &Put<'_>) -> Result<(usize, bool), Stop> {
-        put::put(self, msg, what)
     }
 
     fn is_writable(&self) -> bool {
@@ -223,12 +232,6 @@ impl StreamIo for Local {
             false => self.own().becomes_writable(),
         }
     }
-
-    fn can_send(&self) -> bool {
-        self.own().may_send()
-    }
-
-    fn count_size(&self, _total: usize) {}
 
     fn count_full(&self) {}
 }

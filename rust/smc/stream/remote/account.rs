@@ -196,7 +196,7 @@ impl Remote {
     }
 
     fn put_off(&self, doublings: u32) {
-        let distance = threshold(&self.namespace, self.side).max(1);
+        let distance = threshold(&self.namespace, self.role()).max(1);
         let distance = distance.saturating_mul(1 << doublings.min(MOST_DOUBLINGS));
         let distance = distance.min(1 << 30);
         self.due_at

@@ -6,7 +6,7 @@ use super::{tcp, Inside};
 use crate::{
     host::stats::Stats,
     smcr::SmcConn,
-    stream::{Ask, Look, Put, Stop, StreamIo}, //
+    stream::{Ask, Look, Put, Stop, StreamIo, Usual}, //
 };
 use kapi::{
     net::{
@@ -168,9 +168,77 @@ impl Inside<'_> {
     }
 }
 
+impl Usual for Inside<'_> {
+    const NEVER_SLEEPS_TO_LOOK: bool = true;
+
+    #[inline]
+    fn sock(&self) -> &Sock {
+        &self.sock
+    }
+
+    #[inline]
+    fn stats(&self) -> Option<&Stats> {
+        // Bytes that go by TCP are counted there.
+        self.promoted().and_then(Usual::stats)
+    }
+
+    #[inline]
+    fn notice_dead(&self) -> bool {
+        self.promoted()
+            .or_else(|| self.behind())
+            .is_some_and(|conn| conn.notice_dead())
+    }
+
+    #[inline(always)]
+    fn take(&self, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
+        tcp::take(self, msg, ask)
+    }
+
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        if let Some(conn) = self.promoted() {
+            return conn.is_quiet() && !conn.is_suspended();
+        }
+        match self.route().head() {
+            Head::Tcp => !self.sock.has_unread() && !self.is_over_by_tcp(),
+            Head::Until(_) | Head::Ring => false,
+        }
+    }
+
+    #[inline]
+    fn busy_poll(&self, nonblock: bool) -> bool {
+        self.promoted().is_some_and(|conn| conn.busy_poll(nonblock))
+    }
+
+    #[inline]
+    fn is_read_shut(&self) -> bool {
+        match self.route().head() {
+            Head::Tcp => self.is_shut_by_program(),
+            Head::Until(_) | Head::Ring => self.is_ring_shut(),
+        }
+    }
+
+    #[inline(always)]
+    fn put(&self, msg: &mut Message<'_>, what: &Put<'_>) -> Result<(usize, bool), Stop> {
+        tcp::put(self, msg, what)
+    }
+
+    fn can_send(&self) -> bool {
+        match self.turned() {
+            Some(conn) => conn.can_send(),
+            None => self.sock.may_send() && self.write_shut.get() == 0,
+        }
+    }
+
+    fn count_size(&self, total: usize) {
+        if let Some(conn) = self.promoted() {
+            conn.count_size(total);
+        }
+    }
+}
+
 impl StreamIo for Inside<'_> {
     const HIDES_URGENT: bool = false;
-    const NEVER_SLEEPS_TO_LOOK: bool = true;
 
     fn splice(&self, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
         self.splices.add(1, Relaxed);
@@ -245,17 +313,6 @@ impl StreamIo for Inside<'_> {
         }
     }
 
-    #[inline]
-    fn sock(&self) -> &Sock {
-        &self.sock
-    }
-
-    #[inline]
-    fn stats(&self) -> Option<&Stats> {
-        // Bytes that go by TCP are counted there.
-        self.promoted().and_then(StreamIo::stats)
-    }
-
     fn device(&self, carried: bool) -> [u8; 64] {
         match (carried, self.current()) {
             (true, Some(conn)) => conn.group().device().name(),
@@ -277,40 +334,12 @@ impl StreamIo for Inside<'_> {
         }
     }
 
-    #[inline]
-    fn notice_dead(&self) -> bool {
-        self.promoted()
-            .or_else(|| self.behind())
-            .is_some_and(|conn| conn.notice_dead())
-    }
-
-    #[inline(always)]
-    fn take(&self, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
-        tcp::take(self, msg, ask)
-    }
-
     fn take_urgent(&self, peek: bool) -> (bool, Result<u8, UrgentError>) {
         match self.carrier() {
             Some(conn) => conn.take_urgent(peek),
             // TCP's; see [`crate::stream::Stream::receive`].
             None => (false, Err(UrgentError::None)),
         }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        if let Some(conn) = self.promoted() {
-            return conn.is_quiet() && !conn.is_suspended();
-        }
-        match self.route().head() {
-            Head::Tcp => !self.sock.has_unread() && !self.is_over_by_tcp(),
-            Head::Until(_) | Head::Ring => false,
-        }
-    }
-
-    #[inline]
-    fn busy_poll(&self, nonblock: bool) -> bool {
-        self.promoted().is_some_and(|conn| conn.busy_poll(nonblock))
     }
 
     #[inline]
@@ -332,14 +361,6 @@ impl StreamIo for Inside<'_> {
         !self.is_over()
     }
 
-    #[inline]
-    fn is_read_shut(&self) -> bool {
-        match self.route().head() {
-            Head::Tcp => self.is_shut_by_program(),
-            Head::Until(_) | Head::Ring => self.is_ring_shut(),
-        }
-    }
-
     fn is_cut(&self) -> bool {
         match self.behind() {
             Some(conn) if !conn.is_suspended() => conn.is_cut(),
@@ -351,30 +372,12 @@ impl StreamIo for Inside<'_> {
         msg.fills_pages() && self.splices.load(Relaxed) != 0
     }
 
-    #[inline(always)]
-    fn put(&self, msg: &mut Message<'_>, what: &Put<'_>) -> Result<(usize, bool), Stop> {
-        tcp::put(self, msg, what)
-    }
-
     fn is_writable(&self) -> bool {
         match self.turned() {
             Some(conn) => conn.is_writable(),
             None if self.stage() == Stage::Returning => !self.can_send(),
             // A call that has found the way back under way has not asked TCP.
             None => self.write_shut.get() != 0 || self.sock.becomes_writable(),
-        }
-    }
-
-    fn can_send(&self) -> bool {
-        match self.turned() {
-            Some(conn) => conn.can_send(),
-            None => self.sock.may_send() && self.write_shut.get() == 0,
-        }
-    }
-
-    fn count_size(&self, total: usize) {
-        if let Some(conn) = self.promoted() {
-            conn.count_size(total);
         }
     }
 

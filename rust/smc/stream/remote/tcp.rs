@@ -2,10 +2,10 @@
 
 //! Bytes that go by TCP, which is called without ever waiting in it.
 
-use super::{Inside, StreamIo};
+use super::{Inside, StreamIo, Usual};
 use crate::{
     smcr::SmcConn,
-    stream::{Ask, Look, Put, Stop, Took, STOP}, //
+    stream::{ring::take_from_ring, Ask, Look, Put, Stop, Took, STOP}, //
 };
 use kapi::{
     errno,
@@ -22,24 +22,9 @@ use smc_proto::{
     promotion::Stage, //
 };
 
-/// Gives bytes to TCP, or to the ring if this end has turned; see [`StreamIo::put`].
-#[inline(always)]
-pub(super) fn put(
-    remote: &Inside<'_>,
-    msg: &mut Message<'_>,
-    what: &Put<'_>,
-) -> Result<(usize, bool), Stop> {
-    match remote.promoted() {
-        Some(conn) => {
-            what.carried.set(true);
-            conn.put(msg, what)
-        }
-        None => put_by_either(remote, msg, what),
-    }
-}
-
+/// Gives bytes to TCP, or to the ring if this end has turned; see [`Usual::put`].
 #[inline(never)]
-fn put_by_either(
+pub(super) fn put(
     remote: &Inside<'_>,
     msg: &mut Message<'_>,
     what: &Put<'_>,
@@ -88,32 +73,16 @@ fn put_by_either(
     }
 }
 
-/// Takes bytes from TCP, or from the ring once all of TCP's have been read; see [`StreamIo::take`].
-#[inline(always)]
-pub(super) fn take(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
-    match remote.promoted() {
-        Some(conn) if !conn.is_suspended() => {
-            ask.carried.set(true);
-            let look = conn.take(msg, ask);
-            match conn.is_suspended() {
-                true => took_last(remote, msg, ask, look),
-                false => look,
-            }
-        }
-        _ => take_from_either(remote, msg, ask),
-    }
-}
-
 /// Goes on after a look into a ring that has been left meanwhile: the rest comes by TCP.
 #[cold]
-fn took_last(
+pub(super) fn took_last(
     remote: &Inside<'_>,
     msg: &mut Message<'_>,
     ask: &Ask<'_>,
     look: Result<Look>,
 ) -> Result<Look> {
     match look? {
-        Look::Nothing(RecvState::Empty) => take_from_either(remote, msg, ask),
+        Look::Nothing(RecvState::Empty) => take(remote, msg, ask),
         Look::Took(took) if !took.stop => {
             let beyond = took.bytes < ask.wanted && remote.unread().0 != 0;
             Ok(Look::Took(Took {
@@ -125,14 +94,15 @@ fn took_last(
     }
 }
 
+/// Takes bytes from TCP, or from the ring once all of TCP's have been read; see [`Usual::take`].
 #[inline(never)]
-fn take_from_either(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
+pub(super) fn take(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
     if let Some(conn) = remote.promoted().or_else(|| remote.behind()) {
         ask.carried.set(true);
         if ask.peek && conn.is_suspended() {
             return peek_left(remote, conn, msg, ask);
         }
-        match conn.take(msg, ask)? {
+        match take_from_ring(conn, msg, ask)? {
             // The rest comes by TCP.
             Look::Nothing(RecvState::Empty) if conn.is_suspended() => (),
             look if conn.is_suspended() => return took_last(remote, msg, ask, Ok(look)),
@@ -178,7 +148,7 @@ fn take_from_either(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -
     match remote.behind() {
         Some(conn) => {
             ask.carried.set(true);
-            conn.take(msg, ask)
+            take_from_ring(conn, msg, ask)
         }
         // It was reset.
         None => Ok(Look::Nothing(state(remote))),
@@ -201,7 +171,7 @@ fn peek_left(
     let after = remote.after_ring();
     let there = after.map_or(0, |at| remote.sock.arrived_bytes().saturating_sub(at));
     if offset < left {
-        return Ok(match conn.take(msg, ask)? {
+        return Ok(match take_from_ring(conn, msg, ask)? {
             Look::Took(took) => {
                 let seen = offset
                     .saturating_add(took.bytes)
@@ -345,7 +315,7 @@ fn peek(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
             };
             let look = match conn.is_suspended() {
                 true => peek_left(remote, conn, msg, &rest),
-                false => conn.take(msg, &rest),
+                false => take_from_ring(conn, msg, &rest),
             };
             return match look? {
                 // What the call has seen before is not the ring's.
