@@ -428,7 +428,8 @@ impl Life<'_> {
         shut(second)?;
         // Both have ended now: the peer of a lost link may have closed, as far as it knows.
         match self.ends(first, total) {
-            Err(Fault::Lost(_)) => {
+            Err(Fault::Lost(error)) => {
+                println!("# the end of both: {error}, {:?}", self.steps());
                 self.tally.closed.fetch_add(1, Relaxed);
                 Ok(())
             }
@@ -487,7 +488,12 @@ impl Life<'_> {
             | (Ok(()), Err(fault @ Fault::Ended(_))) => Err(fault),
             (Ok(()), Ok(at)) if at == last => Ok(()),
             (Ok(()), Ok(at)) => Err(Fault::Wrong(format!("the end after {at} of {last} bytes"))),
-            (Ok(()), Err(Fault::Lost(_))) => {
+            (Ok(()), Err(Fault::Lost(error))) => {
+                let at = match closes.raw() == client.raw() {
+                    true => seen::step("b", server),
+                    false => seen::step("a", client),
+                };
+                println!("# the other end has closed: {error}, {at:?}");
                 self.tally.closed.fetch_add(1, Relaxed);
                 Ok(())
             }
