@@ -548,8 +548,8 @@ impl Conn {
         Actions::NONE.with_if(Actions::WAKE_WRITER, wake)
     }
 
-    /// The peer says how many bytes it has beyond those that its program has read, and one more for the end. One that says too much has lied to
-    /// itself: its record will ask for bytes that are gone.
+    /// The peer says how many bytes it has beyond those that its program has read, and one more for the end. One that says
+    /// too much has lied to itself: its record will ask for bytes that are gone.
     pub(super) fn peer_has(&mut self, unread: u32) -> Actions {
         let ended = self.life.sent.any(StateFlags::ANY_END);
         let t = &mut self.tx;

@@ -24,6 +24,7 @@ fn mark(bytes: &[u8]) -> Option<Mark> {
         (b"RSP", 1, 0) => Some(Mark::Ready),
         (b"RSP", 2, 0) => Some(Mark::Go),
         (b"RSP", 3, position) => Some(Mark::Cut(position)),
+        (b"RSP", 4, 0) => Some(Mark::Stays),
         _ => None,
     }
 }

@@ -50,13 +50,11 @@ impl Remote {
             Stage::Tcp => true,
             Stage::Turned | Stage::Returning => match self.side {
                 Side::Server => !self.machine.lock().promotion.awaits_mark(),
-                Side::Client => loop {
-                    match self.side_connection().map(|side| side.hear()) {
-                        Some(Heard::Said(_)) => (),
-                        Some(Heard::Nothing) => break false,
-                        Some(Heard::Over) | None => break true,
-                    }
-                },
+                Side::Client => !(0..MOST_WORDS).any(|_| {
+                    // What it has said is known by now.
+                    let heard = self.side_connection().map(|side| side.hear());
+                    matches!(heard, Some(Heard::Nothing))
+                }),
             },
         };
         if done {
