@@ -25,7 +25,7 @@ pub(super) const PART: usize = 32 << 10;
 /// The writer's ring, with its lock held.
 type Writer = Option<Arc<CountedRing>>;
 
-/// Puts as much as there is room for; see [`StreamIo::put`](crate::stream::StreamIo::put).
+/// Puts as much as there is room for; see [`Usual::put`](crate::stream::Usual::put).
 #[inline(always)]
 pub(super) fn put(
     local: &Local,

@@ -21,7 +21,7 @@ use smc_proto::{
     path::{Head, Route}, //
 };
 
-/// Copies what has arrived to the program; see [`StreamIo::take`].
+/// Copies what has arrived to the program; see [`Usual::take`](crate::stream::Usual::take).
 #[inline(always)]
 pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
     let direction = local.inward();
