@@ -313,18 +313,8 @@ impl BsdSocket {
     /// TCP's; `EAGAIN` when there is no room.
     #[inline(always)]
     pub fn native_sendmsg_now(&self, msg: &mut Message<'_>) -> Result<usize> {
-        let op = self.native().sendmsg.ok_or(EINVAL)?;
-        let (raw, len) = (msg.as_ptr(), msg.len());
-        // SAFETY: The socket is open, and `msg` is what the caller of sendmsg was given; its flags are put back.
-        let ret = unsafe {
-            let before = (*raw).msg_flags;
-            (*raw).msg_flags = before | bindings::MSG_DONTWAIT;
-            let ret = op(self.as_ptr(), raw, len);
-            (*raw).msg_flags = before;
-            ret
-        };
-        to_result(ret)?;
-        Ok(ret as usize)
+        let len = msg.len();
+        self.native_sendmsg_with(msg, len, bindings::MSG_DONTWAIT)
     }
 
     /// Goes on with a `sendmsg` of which `sent` bytes are sent; returns how many are by this. A broken pipe raises no
@@ -334,14 +324,22 @@ impl BsdSocket {
     ///
     /// TCP's.
     pub fn native_sendmsg_rest(&self, msg: &mut Message<'_>, sent: usize) -> Result<usize> {
+        let left = msg.len().saturating_sub(sent);
+        self.native_sendmsg_with(msg, left, bindings::MSG_NOSIGNAL)
+    }
+
+    /// Calls TCP's `sendmsg` for `len` bytes, which are left of the message, with `more` flags.
+    #[inline(always)]
+    fn native_sendmsg_with(&self, msg: &mut Message<'_>, len: usize, more: u32) -> Result<usize> {
         let op = self.native().sendmsg.ok_or(EINVAL)?;
-        let (raw, left) = (msg.as_ptr(), msg.len().saturating_sub(sent));
-        // SAFETY: The socket is open, and `msg` is what the caller of sendmsg was given, of which this much is left; its
-        // flags are put back.
+        let raw = msg.as_ptr();
+        // SAFETY:
+        // - The socket is open, and `msg` is what the caller of sendmsg was given, of which so much is left.
+        // - Nobody else uses it meanwhile, as it is borrowed, so its flags can be put back.
         let ret = unsafe {
             let before = (*raw).msg_flags;
-            (*raw).msg_flags = before | bindings::MSG_NOSIGNAL;
-            let ret = op(self.as_ptr(), raw, left);
+            (*raw).msg_flags = before | more;
+            let ret = op(self.as_ptr(), raw, len);
             (*raw).msg_flags = before;
             ret
         };

@@ -45,16 +45,17 @@ impl Remote {
     /// Ends the side connection when nothing more is to be said there: the server's when it knows where the client's bytes
     /// are, or is back on TCP, and the client's then.
     pub(crate) fn look_at_side(&self) {
+        let Some(side) = self.side_connection() else {
+            // It has ended long ago, most often.
+            return;
+        };
         let done = match self.stage() {
             Stage::Offered | Stage::Bound | Stage::Due => false,
             Stage::Tcp => true,
             Stage::Turned | Stage::Returning => match self.side {
                 Side::Server => !self.machine.lock().promotion.awaits_mark(),
-                Side::Client => !(0..MOST_WORDS).any(|_| {
-                    // What it has said is known by now.
-                    let heard = self.side_connection().map(|side| side.hear());
-                    matches!(heard, Some(Heard::Nothing))
-                }),
+                // What it has said is known by now.
+                Side::Client => !(0..MOST_WORDS).any(|_| matches!(side.hear(), Heard::Nothing)),
             },
         };
         if done {
