@@ -26,12 +26,15 @@ pub const ROOM_PATIENCE: Span = Span::from_secs(2);
 impl Conn {
     /// The link or its group is gone: nothing will be sent or received any more. Outstanding
     /// requests are still to be reported with [`Conn::on_tx_failed`]. The program is told, unless the connection is
-    /// [over](Conn::is_over).
+    /// [over](Conn::is_over); and so is the peer's TCP, unless the program has closed and the peer has said that it has
+    /// everything.
     pub fn kill(&mut self) -> Actions {
         self.life.link_lost = true;
         let was_killed = self.life.killed;
         let out = self.end_locally();
-        let report = !was_killed && !matches!(self.state, ConnState::Init) && !self.is_over();
+        let has_all = self.life.released && self.life.keeps_tcp && self.has_peer_all();
+        let over = self.is_over() || has_all;
+        let report = !was_killed && !matches!(self.state, ConnState::Init) && !over;
         self.abort_tcp(out, report) | self.settle_end()
     }
 

@@ -13,6 +13,7 @@
 mod account;
 mod back;
 mod carriers;
+mod close;
 mod facts;
 mod side;
 mod tcp;
@@ -20,6 +21,7 @@ mod through;
 
 pub(crate) use account::{step, Facts};
 pub(crate) use carriers::Inside;
+pub(crate) use close::Closed;
 pub(crate) use side::{Heard, SideConnection};
 
 use self::{back::Return, carriers::Carriers};
@@ -40,7 +42,7 @@ use account::Attempts;
 use kapi::{
     errno,
     net::{
-        sock::{tcp_state, Sock},
+        sock::Sock,
         socket::BsdSocket,
         uapi::{SHUT_RD, SHUT_RDWR, SHUT_WR}, //
     },
@@ -61,7 +63,6 @@ use kernel::{
     },
 };
 use smc_proto::{
-    conn::{CloseMode, Farewell},
     path::{Head, Route},
     promotion::{may_cut, Promotion, Side, Stage, Step},
     reason::Reason,
@@ -103,6 +104,8 @@ struct Machine {
     /// Directions that the program has shut and whose end is to be said when it is known by which carrier: 1 receive, 2
     /// send.
     shut: u8,
+    /// The program has closed, and the SMC-R connection is to be, as soon as it is known where the peer's bytes are.
+    closes: bool,
     /// Set by [`Remote::close`].
     closed: bool,
     /// The return to TCP, while it is under way.
@@ -186,17 +189,6 @@ pub(crate) enum Outcome {
     Left,
 }
 
-/// What [`Remote::close`] leaves.
-pub(crate) enum Closed {
-    /// Nothing.
-    Nothing,
-    /// An SMC-R connection that is to be closed, too, and whether TCP has bytes that the program has not read, of which the
-    /// peer hears as of an abort.
-    Ends(Arc<SmcConn>, bool),
-    /// The stream: TCP is not to be closed before [`Remote::farewell`] says so.
-    Stays,
-}
-
 impl Remote {
     /// Creates the stream of `sock`.
     ///
@@ -247,6 +239,7 @@ impl Remote {
                         conn: None,
                         prepared: None,
                         shut: 0,
+                        closes: false,
                         closed: false,
                         back: None,
                         has_left: false,
@@ -816,98 +809,6 @@ impl Remote {
                 }
                 conn.map_or(Ok(()), |conn| shut_down(&conn, how))
             }
-        }
-    }
-
-    /// Ends the stream: the socket's file is being closed, with a reset if it `aborts`. With `may_stay` the TCP connection
-    /// can be kept for a while.
-    pub(crate) fn close(&self, may_stay: bool, aborts: bool) -> Closed {
-        if may_stay && self.stays() {
-            return Closed::Stays;
-        }
-        let closed = self.close_at_once(aborts);
-        self.end_side();
-        closed
-    }
-
-    fn close_at_once(&self, aborts: bool) -> Closed {
-        // A reset waits for no answer of the peer's.
-        if !aborts && self.enter().unread().0 == 0 {
-            self.settle();
-        }
-        let mut machine = self.machine.lock();
-        machine.closed = true;
-        if let Some(conn) = self.conn(&machine).filter(|conn| conn.is_suspended()) {
-            self.close_left(&mut machine, &conn, false);
-            machine.conn = None;
-            return Closed::Nothing;
-        }
-        while let Some(step) = self.next(&mut machine).filter(|step| *step != Step::Turn) {
-            self.perform(&mut machine, step, Reason::PathRefused);
-        }
-        self.refuse(&mut machine, Reason::PathEnds);
-        if matches!(machine.promotion.stage(), Stage::Bound | Stage::Due) {
-            // The peer has turned, or may: it is to know up to where TCP goes. No call is inside any more.
-            if self.turn(&mut machine, false).is_err() {
-                self.reset(&mut machine);
-            }
-        }
-        // No SMC-R connection had come of it.
-        self.ended(Reason::PathEnds);
-        let unread = self.sock.arrived_bytes() != 0;
-        match machine.conn.take() {
-            Some(conn) => Closed::Ends(conn, unread),
-            None => Closed::Nothing,
-        }
-    }
-
-    /// Begins to close a stream that has left TCP at both ends, or is on its way back there, if the program has read everything: TCP is
-    /// kept, so that the peer gets the rest also when the link is lost meanwhile.
-    fn stays(&self) -> bool {
-        let machine = self.machine.lock();
-        // Before the peer has turned, too, the marks may end the connection.
-        let apart = matches!(machine.promotion.stage(), Stage::Turned | Stage::Returning)
-            && !machine.promotion.awaits_mark();
-        let conn = machine.conn.as_ref().filter(|_| apart);
-        conn.is_some_and(|conn| {
-            conn.has_lifeline() && self.enter().unread().0 == 0 && conn.begin_closing()
-        })
-    }
-
-    /// Goes on with a stream of which [`Remote::close`] has said that it stays. Returns how far its end
-    /// is; it is over also when TCP has what the peer lacks.
-    pub(crate) fn farewell(&self) -> Farewell {
-        let _ = self.advance();
-        if self.sock.state() == tcp_state::CLOSE {
-            return Farewell::Over;
-        }
-        match self.stage() {
-            Stage::Turned => {
-                let machine = self.machine.lock();
-                let conn = machine.conn.as_ref();
-                conn.map_or(Farewell::Over, |conn| conn.farewell())
-            }
-            Stage::Returning => Farewell::UnderWay,
-            Stage::Tcp | Stage::Offered | Stage::Bound | Stage::Due => Farewell::Over,
-        }
-    }
-
-    /// Ends such a stream; TCP is closed after this.
-    pub(crate) fn end_closing(&self) {
-        self.end_side();
-        let mut machine = self.machine.lock();
-        machine.closed = true;
-        let Some(conn) = machine.conn.take() else {
-            return;
-        };
-        if conn.is_suspended() {
-            self.close_left(&mut machine, &conn, true);
-        } else {
-            if conn.is_killed() {
-                // The peer lacks something, and does not hear of it otherwise.
-                self.sock.abort();
-            }
-            conn.close(CloseMode::Graceful);
         }
     }
 

@@ -4,7 +4,7 @@
 
 use super::rings::{Apart, Rings};
 use super::{byte, Hosts, Why};
-use smc_proto::conn::{CloseMode, RecvState};
+use smc_proto::conn::{CloseMode, Farewell, RecvState};
 use smc_proto::path::{Head, Route};
 use smc_proto::promotion::{may_cut, Promotion, Side, Stage, Step};
 use smc_proto::wire::promotion::{Mark, Record, MARK_LEN, RECORD_LEN};
@@ -73,6 +73,11 @@ pub(super) struct End {
     pub(super) saw_end: bool,
     pub(super) closing: bool,
     pub(super) closed: bool,
+    /// It has closed, and TCP is kept; the SMC-R connection is being closed.
+    stays: bool,
+    begun: bool,
+    /// It had not read all when it closed.
+    pub(super) has_unread: bool,
 }
 
 impl core::fmt::Debug for End {
@@ -86,12 +91,13 @@ impl core::fmt::Debug for End {
             saw_end,
             closing,
             closed,
+            stays,
             ..
         } = self;
         write!(
             f,
             "{:?} {:?} cut {:?} {:?} {:?}; TCP sent {} taken {}, {} there, {} on the way, ends {} fin {}; written {written} \
-             read {read}; shut {shut} due {shut_due}, saw end {saw_end}, closing {closing} closed {closed}; {:?} old {:?}",
+             read {read}; shut {shut} due {shut_due}, saw end {saw_end}, closing {closing} stays {stays} closed {closed}; {:?} old {:?}",
             self.machine.stage(),
             self.route.head(),
             self.machine.peer_cut(),
@@ -133,6 +139,9 @@ impl End {
             saw_end: false,
             closing: false,
             closed: false,
+            stays: false,
+            begun: false,
+            has_unread: false,
         }
     }
 
@@ -283,7 +292,7 @@ impl Hosts {
         let end = &mut self.ends[at];
         let stage = end.machine.stage();
         let due = match at {
-            0 => matches!(stage, Stage::Bound | Stage::Due | Stage::Turned) && !end.closing,
+            0 => matches!(stage, Stage::Bound | Stage::Due | Stage::Turned) && !end.closed,
             _ => stage == Stage::Turned,
         };
         if due {
@@ -450,7 +459,8 @@ impl Hosts {
 
     fn go_back(&mut self, at: usize) {
         let stage = self.ends[at].machine.stage();
-        if self.over || !matches!(stage, Stage::Turned | Stage::Returning) {
+        let gone = self.over || self.ends[at].rings.is_none();
+        if gone || !matches!(stage, Stage::Turned | Stage::Returning) {
             return;
         }
         let done = self.try_back(at);
@@ -782,10 +792,122 @@ impl Hosts {
         }
     }
 
-    /// The program closes: at once, unless the stream is between two carriers whose link works.
+    /// Begins to close a stream that leaves TCP, has left it, or is on its way back there, if the program has read everything:
+    /// whether TCP is kept meanwhile.
+    fn begin_closing(&mut self, at: usize) -> bool {
+        if self.ends[at].machine.stage() == Stage::Due {
+            self.turn(at);
+        }
+        let end = &self.ends[at];
+        let Some(rings) = end.rings.as_ref().filter(|rings| rings.lifeline) else {
+            return false;
+        };
+        let apart = end.machine.stage().is_apart();
+        if self.over || !end.tcp.there.is_empty() && end.route.head() != Head::Ring {
+            return false;
+        }
+        if !apart && rings.unread() != 0 {
+            return false;
+        }
+        match end.machine.stage() {
+            Stage::Bound => self.ends[at].shut_due = true,
+            Stage::Turned if end.machine.awaits_mark() => self.shut_ring(at),
+            Stage::Turned | Stage::Returning => return self.begin_closing_rings(at),
+            Stage::Tcp | Stage::Offered | Stage::Due => return false,
+        }
+        true
+    }
+
+    fn begin_closing_rings(&mut self, at: usize) -> bool {
+        let now = self.now;
+        self.ends[at].begun = true;
+        let Some(rings) = &mut self.ends[at].rings else {
+            return false;
+        };
+        let number = rings.number;
+        let actions = rings.conn.begin_closing(now);
+        if let Some(actions) = actions {
+            self.act(at, number, actions);
+        }
+        actions.is_some()
+    }
+
+    /// Whether TCP may be closed.
+    fn is_farewell_over(&mut self, at: usize) -> bool {
+        let end = &self.ends[at];
+        match end.machine.stage() {
+            Stage::Tcp | Stage::Offered => true,
+            Stage::Returning | Stage::Bound | Stage::Due => false,
+            Stage::Turned => {
+                let conn = &end.rings.as_ref().expect("it has turned").conn;
+                if end.machine.awaits_mark() {
+                    return conn.is_killed() && !conn.is_suspended();
+                }
+                if !end.begun && !self.begin_closing_rings(at) {
+                    return true;
+                }
+                let end = &self.ends[at];
+                let conn = &end.rings.as_ref().expect("it has turned").conn;
+                match conn.farewell() {
+                    Farewell::Over => true,
+                    Farewell::UnderWay => false,
+                    // Time enough for a peer that had left its ring before.
+                    Farewell::Said => !self.ends[1 - at].is_left() && end.tcp.there.is_empty() && end.tcp.air.is_empty(),
+                }
+            }
+        }
+    }
+
+    /// Ends it.
+    fn end_closing(&mut self, at: usize) {
+        self.note_unread(at);
+        self.ends[at].closed = true;
+        let Some(rings) = &self.ends[at].rings else {
+            return self.close_tcp(at);
+        };
+        if rings.conn.is_suspended() {
+            self.go_back(at);
+            let end = &self.ends[at];
+            let rings = end.rings.as_ref();
+            let unread = rings.is_some_and(|rings| rings.unread() != 0);
+            let has_all = rings.is_some_and(|rings| rings.conn.has_peer_all());
+            let silent = has_all && end.heard == Heard::Nothing;
+            if end.machine.stage() != Stage::Tcp && !silent || unread && end.route.head() != Head::Tcp {
+                return self.abort(at, Why::Closed);
+            }
+            self.close_rings(at, CloseMode::Abort, false);
+        } else {
+            if rings.conn.is_killed() && !rings.conn.has_peer_all() {
+                return self.abort(at, Why::Killed);
+            }
+            self.close_rings(at, CloseMode::Graceful, false);
+        }
+        self.close_tcp(at);
+    }
+
+    /// TCP is kept no longer.
+    pub(super) fn lose_patience(&mut self) {
+        for at in [0, 1] {
+            if self.ends[at].stays && !self.ends[at].closed {
+                self.end_closing(at);
+            }
+        }
+    }
+
+    /// The program closes: at once, unless TCP is kept, or the stream is between two carriers whose link works.
     pub(super) fn close(&mut self, at: usize) {
+        let first = !self.ends[at].closing;
         self.ends[at].closing = true;
         if self.over || self.ends[at].closed {
+            return;
+        }
+        if first {
+            self.ends[at].stays = self.begin_closing(at);
+        }
+        if self.ends[at].stays {
+            if !self.over && self.is_farewell_over(at) {
+                self.end_closing(at);
+            }
             return;
         }
         if let Some(rings) = &self.ends[at].rings {
@@ -795,6 +917,7 @@ impl Hosts {
                 return;
             }
         }
+        self.note_unread(at);
         self.ends[at].closed = true;
         if self.ends[at].is_left() {
             self.go_back(at);
@@ -826,7 +949,15 @@ impl Hosts {
         self.close_tcp(at);
     }
 
+    /// Takes note of whether the program has not read all.
+    fn note_unread(&mut self, at: usize) {
+        let end = &mut self.ends[at];
+        let in_ring = end.rings.as_ref().is_some_and(|rings| rings.unread() != 0);
+        end.has_unread |= in_ring || !end.tcp.there.is_empty();
+    }
+
     fn close_tcp(&mut self, at: usize) {
+        self.note_unread(at);
         match self.ends[at].tcp.there.is_empty() {
             true => self.end_stream(at),
             false => self.abort(at, Why::Closed),

@@ -205,14 +205,21 @@ impl Hosts {
         }
         self.over = true;
         self.reset = Some(why);
-        let closing = self.ends.iter().any(|end| end.closing);
         let right = match why {
             Why::Died => true,
-            Why::Turning => self.losses != 0 && !self.both_know() && (self.hung || closing),
-            Why::Killed => self.losses != 0 && closing,
-            Why::Peer | Why::Closed | Why::Over => closing,
+            Why::Turning => self.losses != 0 && !self.both_know() && self.hung,
+            Why::Killed => self.losses != 0 && (self.is_left_alone(0) || self.is_left_alone(1)),
+            Why::Closed => self.is_left_alone(at),
+            Why::Peer | Why::Over => self.is_left_alone(0) || self.is_left_alone(1),
         };
         assert!(right, "{at} resets, as {why:?}: {self:?}");
+    }
+
+    /// Whether the program of an end has closed without having read all, as TCP resets then, too, or its peer's misses
+    /// nothing.
+    fn is_left_alone(&self, at: usize) -> bool {
+        let (end, peer) = (&self.ends[at], &self.ends[1 - at]);
+        end.closing && (end.has_unread || peer.saw_end || peer.closing)
     }
 
     /// Whether both ends have turned, and know that of each other.
@@ -399,6 +406,9 @@ impl Hosts {
                 }
             }
             quiet = if some { 0 } else { quiet + 1 };
+            if quiet == 6 {
+                self.lose_patience();
+            }
             if quiet == 4 {
                 // Nobody answers.
                 self.op(0, Op::GiveUp);

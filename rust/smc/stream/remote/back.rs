@@ -17,16 +17,12 @@
 
 use super::{Machine, Remote};
 use crate::{
-    host::{clock::now, promotions::Cause},
+    host::clock::now,
     smcr::SmcConn, //
 };
 use core::ops::Range;
 use kapi::{errno, net::sock::tcp_state, sys::word::full_barrier};
-use kernel::{
-    prelude::*,
-    sync::Arc,
-    time::{delay::fsleep, Delta}, //
-};
+use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
     conn::{CloseMode, ProtoError},
     cursor::Pos,
@@ -48,9 +44,6 @@ const RARER: u64 = 16;
 
 /// Looks for what the peer has sent and its card has acknowledged: a second.
 const MOST_LINGERS: u8 = 50;
-/// Milliseconds between looks of a close for the end of a return, and their number: a second and a half.
-const PAUSE: i64 = 2;
-const MOST_PAUSES: u32 = 750;
 
 /// Longest wait for the record of a peer that may not know that this end has turned, and does not know it if it says
 /// nothing; longer than any device repeats a packet.
@@ -439,40 +432,5 @@ impl Remote {
             self.release_rings(conn);
         }
         done
-    }
-
-    /// Waits until the stream is on one carrier, as its file is being closed: the peer, which was asked to leave the rings,
-    /// has left them and reads no more there, or stays; or this end has, and what follows is to be given to TCP. Where the
-    /// link is lost nobody waits: there may be no answer.
-    pub(super) fn settle(&self) {
-        for _ in 0..MOST_PAUSES {
-            let mut machine = self.machine.lock();
-            let Some(conn) = machine.conn.clone() else {
-                return;
-            };
-            if !conn.is_suspended() && !conn.asks_to_leave() {
-                return;
-            }
-            self.go_back(&mut machine);
-            let returns = machine.back.is_some() && conn.cause() != Cause::Lost;
-            drop(machine);
-            if !returns && !conn.asks_to_leave() {
-                return;
-            }
-            fsleep(Delta::from_millis(PAUSE));
-        }
-    }
-
-    /// Ends a stream that has left the rings, or is about to, as its file is closed; with a reset unless TCP has all of
-    /// it, and the program has read all. `silent` says that the peer has not answered for long: one that had everything,
-    /// and knew that this end had closed, says nothing when the link is lost.
-    pub(super) fn close_left(&self, machine: &mut Machine, conn: &Arc<SmcConn>, silent: bool) {
-        self.go_back(machine);
-        let unread = self.route().head() != Head::Tcp && conn.unread_bytes() != 0;
-        let has_all = silent && conn.has_peer_all() && self.heard.acquire() == NOTHING;
-        if machine.promotion.stage() != Stage::Tcp && !has_all || unread {
-            self.sock.abort();
-        }
-        conn.close(CloseMode::Abort);
     }
 }
