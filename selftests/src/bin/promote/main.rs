@@ -3,9 +3,9 @@
 //! (`net.smc.path` 2), over a model card (`kmod/card`) or soft-RoCE. Whatever the programs do meanwhile, each
 //! byte comes once and in its order, and an end comes after the last of them.
 //!
-//! `promote [--seed NUMBER] [--losses NUMBER] [--count NUMBER] [--slots NUMBER] [POINT...]`: `lost` and `idle` stand for
-//! all points that begin so, which need model cards; so do `chaos`, with so many losses, `lots`, with so many
-//! connections, and those of `default`, which set nothing before. Those of `software` do not either, and need soft-RoCE.
+//! `promote [--seed NUMBER] [--losses NUMBER] [--count NUMBER] [--slots NUMBER] [--mb NUMBER] [POINT...]`: `lost` and
+//! `idle` stand for all points that begin so, which need model cards; so do `chaos`, with so many losses, `lots`, with so
+//! many connections, `volume`, with so many mebibytes, and those of `default`, which set nothing before. Those of `software` do not either, and need soft-RoCE.
 
 mod chaos;
 mod default;
@@ -13,6 +13,7 @@ mod idle;
 mod load;
 mod loss;
 mod seen;
+mod volume;
 
 use st::args::Args;
 use st::card::{wanted, Outcome, Pair};
@@ -29,7 +30,7 @@ use std::time::{Duration, Instant};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 59] = [
+const POINTS: [Point; 60] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -83,6 +84,7 @@ const POINTS: [Point; 59] = [
     ("seen.breach", seen::breach),
     ("chaos", chaos::lost),
     ("lots", chaos::lots),
+    ("volume", volume::volume),
     ("default.values", default::values),
     ("default.promotes", default::promotes),
     ("default.other_hosts", default::other_hosts),
@@ -768,9 +770,17 @@ fn main() {
     SEED.store(seed << 20, Relaxed);
     // What needs one kind of device, or nothing set, is asked for by name.
     let apart = |name: &str| {
-        ["lost.", "idle.", "chaos", "lots", "default.", "software."]
-            .iter()
-            .any(|a| name.starts_with(a))
+        [
+            "lost.",
+            "idle.",
+            "chaos",
+            "lots",
+            "volume",
+            "default.",
+            "software.",
+        ]
+        .iter()
+        .any(|a| name.starts_with(a))
     };
     let picked = |name: &str| match &args.words[..] {
         [] => !apart(name),
@@ -785,6 +795,7 @@ fn main() {
         ("losses", &chaos::LOSSES),
         ("count", &chaos::COUNT),
         ("slots", &chaos::SLOTS),
+        ("mb", &volume::MB),
     ] {
         value.store(args.num(name, value.load(Relaxed)), Relaxed);
     }
