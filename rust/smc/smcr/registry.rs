@@ -139,9 +139,12 @@ impl SmcrRegistry {
                 reason = Reason::NoServerLink;
                 continue;
             }
-            let links = [group.link_end()];
-            match client_choice(false, key.version, wanted, Some(&links)) {
+            let link = group.link_end();
+            match client_choice(false, key.version, wanted, Some(&[link])) {
                 ClientChoice::Join(_) => return Ok(group.clone()),
+                // Two hosts of ours may have several groups. One with another link says nothing of the one that the
+                // server means; one whose link cannot be told at present may be that.
+                ClientChoice::Decline(_) if link.is_some() && group.is_with_us() => (),
                 ClientChoice::Decline(why) => reason = why,
                 ClientChoice::FirstContact => (),
             }

@@ -109,6 +109,11 @@ impl LinkGroup {
         self.link.at.is_v1()
     }
 
+    /// Tells whether the peer's kernel has this module.
+    pub(crate) fn is_with_us(&self) -> bool {
+        self.extensions() != Extensions::NONE
+    }
+
     /// Returns the extensions that both ends know.
     pub(crate) fn extensions(&self) -> Extensions {
         self.state.lock().proto.terms().extensions

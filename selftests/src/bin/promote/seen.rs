@@ -32,7 +32,7 @@ const PATHUNREACHED: u32 = 0x0306_010d;
 
 /// What `sock_diag` tells of a connection that began as TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+struct Seen {
     mode: u8,
     step: u8,
     server: bool,
@@ -44,7 +44,7 @@ pub(super) struct Seen {
     received: u64,
 }
 
-pub(super) fn seen(ns: &'static str, fd: &Fd) -> Result<Seen, String> {
+fn seen(ns: &'static str, fd: &Fd) -> Result<Seen, String> {
     let inode = diag::inode(fd.raw()).map_err(|e| format!("fstat: {e}"))?;
     let all = within(ns, || diag::all(OWN, libc::NLM_F_DUMP));
     let all = all.map_err(|e| format!("sock_diag: {e}"))?;
