@@ -520,14 +520,23 @@ impl Life<'_> {
         ])
     }
 
+    /// What carries the ends that are not closed.
+    fn info(&self) -> [Result<smcinfo::Info, Errno>; 2] {
+        [&self.pair.client, &self.pair.server].map(|fd| smcinfo::info(fd.raw()))
+    }
+
     /// Judges what has come of it.
     fn judge(&self, kind: Kind, number: u64, done: Done) {
         let error = match done {
             Ok(()) => return,
             Err(Fault::Wrong(what) | Fault::Ended(what)) => {
-                let info = self.pair.info();
+                let info = self.info();
                 let steps = self.steps();
-                let text = format!("connection {number} {kind:?}: {what}: {steps:?} {info:x?}");
+                let there = [&self.pair.client, &self.pair.server]
+                    .map(|fd| sys::ioctl_get(fd.raw(), libc::FIONREAD));
+                let text = format!(
+                    "connection {number} {kind:?}: {what}: {steps:?} {info:x?}; unread {there:?}"
+                );
                 return self.tally.told(text);
             }
             Err(Fault::Lost(error)) => error,
@@ -541,7 +550,7 @@ impl Life<'_> {
                 self.tally.turning.fetch_add(1, Relaxed);
             }
             steps => {
-                let info = self.pair.info();
+                let info = self.info();
                 let ports = [&self.pair.client, &self.pair.server]
                     .map(|fd| sys::sockname(fd.raw()).map(|a| a.port()));
                 let text =
