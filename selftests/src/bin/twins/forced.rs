@@ -34,9 +34,14 @@ const LIMIT: Duration = Duration::from_millis(400);
 /// The first pause between two rounds, and the longest, in microseconds.
 const NAP: (u64, u64) = (50, 1000);
 
+/// Tells whether SMC-R carries an end.
+pub fn is_smc_at(pair: &Pair, end: usize) -> bool {
+    smcinfo::info(pair.raw(end)).is_ok_and(|info| info.mode == 0)
+}
+
 /// Tells whether SMC-R carries both ends.
 pub fn is_smc(pair: &Pair) -> bool {
-    (0..2).all(|end| smcinfo::info(pair.raw(end)).is_ok_and(|info| info.mode == 0))
+    (0..2).all(|end| is_smc_at(pair, end))
 }
 
 /// Tells whether bytes may go both ways without a trace, and nothing keeps the connection on TCP that a program sees.

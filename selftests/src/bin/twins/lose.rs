@@ -8,6 +8,7 @@ use crate::step::Step;
 use st::card::{trouble, Devices};
 use st::rng::Rng;
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 /// When a link goes.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +37,13 @@ pub struct Loser {
     every: u64,
     /// Number of losses.
     pub losses: Cell<u64>,
+    /// A device has said that it has failed, and the connection's ends may not know it.
+    told: Cell<bool>,
 }
+
+/// Longest wait until both ends know that their link is lost; it may be over before anybody looks, if they are on another
+/// one.
+const KNOWN: Duration = Duration::from_millis(200);
 
 /// Loads the card's module.
 ///
@@ -106,6 +113,7 @@ impl Loser {
             devices: Devices::here(),
             every,
             losses: Cell::new(0),
+            told: Cell::new(false),
         }
     }
 
@@ -157,7 +165,33 @@ impl Loser {
                     .expect("a device is deleted");
                 add(&self.devices, &self.card).expect("a device is added");
             }
-            What::Links => trouble(&self.card, "fatal", 1),
+            What::Links => {
+                trouble(&self.card, "fatal", 1);
+                self.told.set(true);
+            }
         }
+    }
+
+    /// Waits until both ends know of a loss, where the next step is one that a connection does not live through
+    /// meanwhile. A device that goes is waited for by who deletes it.
+    pub fn precedes(&self, pair: &Pair, m: &Model, step: &Step) {
+        if !self.told.get() {
+            return;
+        }
+        let known = || !forced::is_smc_at(pair, 0) && !forced::is_smc_at(pair, 1);
+        if !may_at(m, step, Loss::After(What::Links)) {
+            let until = Instant::now() + KNOWN * st::guest::slow() as u32;
+            while !known() && Instant::now() < until {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            self.told.set(false);
+        } else if known() {
+            self.told.set(false);
+        }
+    }
+
+    /// Another sequence begins.
+    pub fn begins(&self) {
+        self.told.set(false);
     }
 }

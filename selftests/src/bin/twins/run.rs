@@ -150,6 +150,9 @@ impl Run<'_> {
             "seed {} urgent {urgent} promoted {when:?}",
             self.seed
         )];
+        if let Some(loser) = self.loser {
+            loser.begins();
+        }
         // SAFETY: No pointers.
         unsafe { libc::alarm(30 * st::guest::slow() as u32) };
         'steps: for i in 0..steps {
@@ -177,6 +180,9 @@ impl Run<'_> {
             for step in poll.into_iter().chain([step]) {
                 if step.sends() && asks.is_some_and(|end| !pairs[0].has_room(end)) {
                     continue;
+                }
+                if let Some(loser) = self.loser {
+                    loser.precedes(&pairs[1], &m, &step);
                 }
                 let loser = self.loser.filter(|_| lose::may(&pairs[1], &m));
                 let loss = loser.and_then(|loser| loser.draws(losses));
