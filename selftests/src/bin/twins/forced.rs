@@ -61,13 +61,23 @@ pub fn may(pairs: &[Pair; 2], m: &Model) -> bool {
 /// Has a byte go from one end to the other one.
 fn pass(pair: &Pair, from: usize, byte: u8) -> Result<(), String> {
     let to = 1 - from;
-    let fail = |what: &str, e: Errno| format!("{what} of end {to}: {e}");
-    sys::send(pair.raw(from), &[byte], libc::MSG_NOSIGNAL).map_err(|e| fail("byte", e))?;
-    let wait = || -> R<Vec<u8>> {
-        sys::poll1(pair.raw(to), libc::POLLIN, 10_000)?;
+    // While a connection goes back to TCP there is no room.
+    let ready = |end, events| sys::poll1(pair.raw(end), events, 10_000);
+    let send = || -> R<i64> {
+        ready(from, libc::POLLOUT)?;
+        sys::send(
+            pair.raw(from),
+            &[byte],
+            libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
+        )
+    };
+    let read = || -> R<Vec<u8>> {
+        ready(to, libc::POLLIN)?;
         sys::recv_vec(pair.raw(to), 2, libc::MSG_DONTWAIT)
     };
-    match wait().map_err(|e| fail("reading", e))? {
+    let fail = |what: &str, e: Errno| format!("end {from} to {to}: {what}: {e}");
+    send().map_err(|e| fail("sending", e))?;
+    match read().map_err(|e| fail("reading", e))? {
         got if got == [byte] => Ok(()),
         got => Err(format!("end {to} has read {got:x?}, not {byte:x}")),
     }

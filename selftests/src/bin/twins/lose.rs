@@ -84,7 +84,13 @@ pub fn may_at(m: &Model, step: &Step, loss: Loss) -> bool {
         Step::Close { .. } => false,
         // Both directions at once are as a close, unless the rings are left before.
         Step::Shutdown { end, how } => {
-            let both = how == libc::SHUT_RDWR || m.ends[1 - end].shut_write;
+            let own = m.ends[end];
+            let rest = match how {
+                libc::SHUT_RD => own.shut_write,
+                libc::SHUT_WR => own.shut_read,
+                _ => true,
+            };
+            let both = rest || m.ends[1 - end].shut_write;
             !both || matches!(loss, Loss::Before(_))
         }
         Step::Send { flags, .. } => flags & libc::MSG_OOB == 0,
@@ -133,12 +139,13 @@ impl Loser {
         }
     }
 
-    /// Has it happen about a step.
-    pub fn lose<T>(&self, loss: Loss, act: impl FnOnce() -> T) -> T {
+    /// Has it happen about a step; `known` waits, if that must be, until both ends know of what was lost before it.
+    pub fn lose<T>(&self, loss: Loss, known: impl FnOnce(), act: impl FnOnce() -> T) -> T {
         self.losses.set(self.losses.get() + 1);
         match loss {
             Loss::Before(what) => {
                 self.strike(what);
+                known();
                 act()
             }
             Loss::After(what) => {

@@ -233,7 +233,14 @@ impl Run<'_> {
         }
         let a = pairs[0].act(step, m, self.seed);
         let b = match (self.loser, loss) {
-            (Some(loser), Some(loss)) => loser.lose(loss, || pairs[1].act(step, m, self.seed)),
+            (Some(loser), Some(loss)) => {
+                let both = std::cell::RefCell::new(&mut pairs[1]);
+                loser.lose(
+                    loss,
+                    || loser.precedes(&both.borrow(), m, step),
+                    || both.borrow_mut().act(step, m, self.seed),
+                )
+            }
             _ => pairs[1].act(step, m, self.seed),
         };
         if a.text == b.text {
