@@ -21,9 +21,9 @@ pub enum When {
 impl When {
     /// Draws it for a sequence: most often before it begins.
     pub fn draw(r: &mut Rng) -> When {
-        match r.range(0, 9) {
-            0 | 1 => When::Alone,
-            2 => When::Before(r.range(1, 12)),
+        match r.range(0, 19) {
+            0..=2 => When::Alone,
+            3..=4 => When::Before(r.range(1, 8)),
             _ => When::Before(0),
         }
     }

@@ -48,6 +48,10 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
     if rdma && step.sends() && m.is_deserted(end) && takes && failed("EPIPE") {
         return Some((CLOSED, Then::End));
     }
+    if rdma && step.sends() && m.is_deserted(end) && failed("0") && tcp.text.starts_with("EPIPE") {
+        // TCP has been told by what it had held back.
+        return Some((CLOSED, Then::End));
+    }
     if rdma && step.sends() && m.is_urgent_waiting(end) && takes && failed("EAGAIN") {
         return Some((URGENT, Then::End));
     }
@@ -62,7 +66,7 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
         return Some((URGENT, Then::On));
     }
     let hears = step.sends() || step.receives() || matches!(step, Step::Get { .. });
-    if m.local && asks_late(m) && hears {
+    if (m.local || m.lost && m.reset) && asks_late(m) && hears {
         return Some((HELD, Then::End));
     }
     if m.local && m.ends[1 - end].overtaken && step.receives() {

@@ -7,6 +7,7 @@ use crate::pair::Pair;
 use crate::step::Step;
 use st::card::{trouble, Devices};
 use st::rng::Rng;
+use st::sys;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -98,6 +99,16 @@ pub fn may_at(m: &Model, step: &Step, loss: Loss) -> bool {
     }
 }
 
+/// Tells whether a step sends, and does not wait for room.
+fn is_hasty(m: &Model, step: &Step) -> bool {
+    let asks = match *step {
+        Step::Send { flags, .. } => flags & libc::MSG_DONTWAIT != 0,
+        Step::Fill { .. } => true,
+        _ => false,
+    };
+    asks || step.sends() && step.end().is_some_and(|end| m.ends[end].nonblock)
+}
+
 /// Tells whether a connection is SMC-R at both ends and lives through a loss: neither end has closed, both have not ended,
 /// and no urgent byte is under way.
 pub fn may(pair: &Pair, m: &Model) -> bool {
@@ -180,20 +191,23 @@ impl Loser {
     }
 
     /// Waits until both ends know of a loss, where the next step is one that a connection does not live through
-    /// meanwhile. A device that goes is waited for by who deletes it.
-    pub fn precedes(&self, pair: &Pair, m: &Model, step: &Step) {
-        if !self.told.get() {
-            return;
+    /// meanwhile. Waits for room where the step does not: there is none until the connection is TCP's again, and poll()
+    /// says so. A device that goes is waited for by who deletes it.
+    pub fn precedes(&self, pairs: &[Pair; 2], m: &Model, step: &Step) {
+        let hasty = is_hasty(m, step);
+        let awaited = hasty || !may_at(m, step, Loss::After(What::Links));
+        let known = || (0..2).all(|end| !forced::is_smc_at(&pairs[1], end));
+        let until = Instant::now() + KNOWN * st::guest::slow() as u32;
+        while self.told.get() && awaited && !known() && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(50));
         }
-        let known = || !forced::is_smc_at(pair, 0) && !forced::is_smc_at(pair, 1);
-        if !may_at(m, step, Loss::After(What::Links)) {
-            let until = Instant::now() + KNOWN * st::guest::slow() as u32;
-            while !known() && Instant::now() < until {
-                std::thread::sleep(Duration::from_micros(50));
+        if awaited || known() {
+            self.told.set(false);
+        }
+        if let (true, Some(end)) = (hasty && m.lost, step.end()) {
+            if pairs[0].has_room(end) {
+                let _ = sys::poll1(pairs[1].raw(end), libc::POLLOUT, 10_000);
             }
-            self.told.set(false);
-        } else if known() {
-            self.told.set(false);
         }
     }
 

@@ -152,6 +152,9 @@ impl Run<'_> {
         )];
         if let Some(loser) = self.loser {
             loser.begins();
+            if !urgent {
+                pairs[1].waits_for_room();
+            }
         }
         // SAFETY: No pointers.
         unsafe { libc::alarm(30 * st::guest::slow() as u32) };
@@ -182,13 +185,14 @@ impl Run<'_> {
                     continue;
                 }
                 if let Some(loser) = self.loser {
-                    loser.precedes(&pairs[1], &m, &step);
+                    loser.precedes(&pairs, &m, &step);
                 }
                 let loser = self.loser.filter(|_| lose::may(&pairs[1], &m));
                 let loss = loser.and_then(|loser| loser.draws(losses));
                 let loss = loss.filter(|loss| lose::may_at(&m, &step, *loss));
                 if let Some(loss) = loss {
                     trace.push(format!("loss {loss:?}"));
+                    m.lost = true;
                     carried.lost = true;
                     carried.down = true;
                 }
@@ -234,11 +238,11 @@ impl Run<'_> {
         let a = pairs[0].act(step, m, self.seed);
         let b = match (self.loser, loss) {
             (Some(loser), Some(loss)) => {
-                let both = std::cell::RefCell::new(&mut pairs[1]);
+                let shared = std::cell::RefCell::new(&mut *pairs);
                 loser.lose(
                     loss,
-                    || loser.precedes(&both.borrow(), m, step),
-                    || both.borrow_mut().act(step, m, self.seed),
+                    || loser.precedes(&shared.borrow(), m, step),
+                    || shared.borrow_mut()[1].act(step, m, self.seed),
                 )
             }
             _ => pairs[1].act(step, m, self.seed),
