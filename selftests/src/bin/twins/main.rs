@@ -42,9 +42,12 @@ use std::time::{Duration, Instant};
 const POINTS: u64 = 8;
 /// The mode of connections that begin as TCP and are promoted to SMC-R.
 const PROMOTED: u32 = 4;
-/// The share of sequences that are to be promoted, and of those that are to lose their links, in percent.
-const SHARE: u64 = 70;
-const LOST: u64 = 40;
+/// The shares of sequences that are to be promoted, and to lose their links, in percent, and as many times as that they
+/// are to be promoted again, where there are [`MANY`].
+const PROMOTED_SHARE: u64 = 60;
+const LOST_SHARE: u64 = 30;
+const AGAIN_SHARE: u64 = 10;
+const MANY: u64 = 30;
 /// A sequence that takes longer is worth a line.
 const LONG: Duration = Duration::from_secs(3);
 /// Different sequences after which a point has seen enough.
@@ -301,17 +304,17 @@ fn told(k: &Ktap, tally: &Tally, ends: u64, losses: Option<u64>) -> Result<(), S
             "{losses} losses in {lost} sequences; promoted again {again} times"
         ));
     }
-    if all < 40 {
+    if all < MANY {
         return Ok(());
     }
     let share = |what: &str, part: u64, percent: u64| match part * 100 >= all * percent {
         true => Ok(()),
         false => Err(format!("{what}: {part} of {all}, wanted {percent} %")),
     };
-    share("promoted", promoted, SHARE)?;
+    share("promoted", promoted, PROMOTED_SHARE)?;
     if losses.is_some() {
-        share("lost", lost, LOST)?;
-        share("promoted again", again, LOST)?;
+        share("lost", lost, LOST_SHARE)?;
+        share("promoted again", again, AGAIN_SHARE)?;
     }
     Ok(())
 }
