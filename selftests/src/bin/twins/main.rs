@@ -8,10 +8,12 @@
 //!
 //! `--mode 0`: over SMC-R, on a soft-RoCE device of its own; `1` (default): a fallback; `3`: over a local
 //! path that begins with the sequence; `2`: over one on which bytes have gone both ways; `4`: over one that begins
-//! as TCP and is promoted to SMC-R in the midst of the sequence, if that is long enough. Of each family
-//! and address family `--count` sequences are played, in `--points` parts side by side. A sequence
-//! follows from its seed; with `--lose N` a promoted connection loses its link before or in every Nth step, on the average,
-//! over a model card (`kmod/card`); with `--polls` each end asks poll() before it writes, and much more is under way unread; no two have the same one; `--seed N` plays one alone and shows it. What is
+//! as TCP and is promoted to SMC-R, most often by bytes before the sequence (`forced.rs`), else by its own. With
+//! `--lose N` a promoted connection loses its link before or in every Nth step, on the average, over a model card
+//! (`kmod/card`). With `--polls` each end asks poll() before it writes, and much more is under way unread.
+//!
+//! Of each family and address family `--count` sequences are played, in `--points` parts side by side. A sequence
+//! follows from its seed; no two have the same one; `--seed N` plays one alone and shows it. What is
 //! known to differ is in `known.rs` and in Documentation/programmer.md by the same names. A difference
 //! is looked at twice more, with longer waits: it counts if it comes again, and if it does not it may
 //! have been the machine that was late; of those there may be few.
