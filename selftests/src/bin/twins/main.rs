@@ -46,10 +46,10 @@ const POINTS: u64 = 8;
 const PROMOTED: u32 = 4;
 /// The shares of sequences that are to be promoted, and to lose their links, in percent, and as many times as that they
 /// are to be promoted again, where there are [`MANY`].
-const PROMOTED_SHARE: u64 = 60;
-const LOST_SHARE: u64 = 30;
+const PROMOTED_SHARE: u64 = 50;
+const LOST_SHARE: u64 = 20;
 const AGAIN_SHARE: u64 = 10;
-const MANY: u64 = 30;
+const MANY: u64 = 20;
 /// A sequence that takes longer is worth a line.
 const LONG: Duration = Duration::from_secs(3);
 /// Different sequences after which a point has seen enough.
