@@ -23,6 +23,7 @@ pub type Known = (&'static str, Then);
 const CLOSED: &str = "first send after the peer has closed its socket";
 const URGENT: &str = "send after an urgent byte that the peer has not read";
 const EDGE: &str = "edge-triggered epoll at the peer's close";
+const MOVED: &str = "edge-triggered epoll when the connection changes carriers";
 const HALFWAY: &str = "recvmsg() into memory that ends halfway";
 const FROM: &str = "sendmsg() from memory that ends halfway";
 const ROOM: &str = "bytes under way that nobody reads";
@@ -77,6 +78,11 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
             if rdma && m.ends[end].edge && tcp.text == "0" && smc.text.contains("RDHUP") =>
         {
             Some((EDGE, Then::On))
+        }
+        Step::Wait { end }
+            if m.lost && m.ends[end].edge && tcp.text == "0" && smc.text == "OUT" =>
+        {
+            Some((MOVED, Then::On))
         }
         Step::Recv {
             way: Way::Fault, ..
@@ -140,7 +146,7 @@ pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
     if m.local && asks_late(m) {
         return Some((HELD, Then::End));
     }
-    if m.local && m.ends[1 - end].held && m.reset && tcp.counts != smc.counts {
+    if (m.local || m.lost) && m.ends[1 - end].held && m.reset && tcp.counts != smc.counts {
         // What TCP holds back is lost with the connection.
         return Some((HELD, Then::End));
     }

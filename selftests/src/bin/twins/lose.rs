@@ -99,11 +99,11 @@ pub fn may_at(m: &Model, step: &Step, loss: Loss) -> bool {
     }
 }
 
-/// Tells whether a step sends, and does not wait for room.
+/// Tells whether a step sends, and does not wait for room, or asks whether there is some.
 fn is_hasty(m: &Model, step: &Step) -> bool {
     let asks = match *step {
         Step::Send { flags, .. } => flags & libc::MSG_DONTWAIT != 0,
-        Step::Fill { .. } => true,
+        Step::Fill { .. } | Step::Poll { .. } | Step::Wait { .. } => true,
         _ => false,
     };
     asks || step.sends() && step.end().is_some_and(|end| m.ends[end].nonblock)
