@@ -88,17 +88,27 @@ impl Devices {
         self.0.ask(Self::NEW, false, &all.concat()).map(drop)
     }
 
-    /// Deletes a device.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn delete(&self, name: &str) -> R<()> {
+    fn index(&self, name: &str) -> R<Option<Vec<u8>>> {
         let name = format!("{name}\0");
         for one in self.0.ask(Self::GET, true, &[])? {
             let all = attributes(&one)?;
             let of = |kind| all.iter().find(|a| a.0 == kind).map(|a| &a.1[..]);
             if of(Self::NAME) == Some(name.as_bytes()) {
-                let index = attribute(Self::INDEX, of(Self::INDEX).unwrap_or_default());
+                return Ok(of(Self::INDEX).map(<[u8]>::to_vec));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Deletes a device.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn delete(&self, name: &str) -> R<()> {
+        // A list may lack one while others come and go.
+        for _ in 0..20 {
+            if let Some(index) = self.index(name)? {
+                let index = attribute(Self::INDEX, &index);
                 return self.0.ask(Self::DELETE, false, &index).map(drop);
             }
         }

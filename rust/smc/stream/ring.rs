@@ -104,8 +104,12 @@ impl StreamIo for Arc<SmcConn> {
     }
 
     fn low_water_changed(&self) {
-        let enough = self.has_enough(&self.proto.lock());
-        if enough {
+        let wakes = {
+            let proto = self.proto.lock();
+            // As TCP's setsockopt(), which tells of an end, too.
+            self.has_enough(&proto) || matches!(proto.recv_state(), RecvState::Eof)
+        };
+        if wakes {
             self.sock().wake_readers();
         }
     }

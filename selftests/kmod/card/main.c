@@ -134,13 +134,21 @@ void card_forget(struct card_device *device)
 	mutex_unlock(&devices_lock);
 }
 
+/* A device that is being registered has no name yet. */
+static bool card_is_named(struct card_device *device, const char *name)
+{
+	const char *own = dev_name(&device->ib.dev);
+
+	return own && !strcmp(own, name);
+}
+
 struct card_device *card_find(const char *name)
 {
 	struct card_device *device;
 
 	mutex_lock(&devices_lock);
 	list_for_each_entry(device, &devices, all)
-		if (!strcmp(dev_name(&device->ib.dev), name) && ib_device_try_get(&device->ib))
+		if (card_is_named(device, name) && ib_device_try_get(&device->ib))
 			goto unlock;
 	device = NULL;
 unlock:
@@ -219,7 +227,7 @@ bool card_for_named(const char *name, u32 number, void (*call)(struct hw_trouble
 		found = true;
 	}
 	list_for_each_entry(device, &devices, all) {
-		if (strcmp(dev_name(&device->ib.dev), name))
+		if (!card_is_named(device, name))
 			continue;
 		rdma_for_each_port(&device->ib, each) {
 			if (number && each != number)

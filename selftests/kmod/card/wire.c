@@ -104,6 +104,8 @@ static int card_order_device(const char *name, u32 port, const struct card_order
 		break;
 	case FATAL:
 		card_event(device, IB_EVENT_DEVICE_FATAL, port);
+		/* Who has ordered that can rely on everybody having heard of it. */
+		flush_workqueue(ib_wq);
 		break;
 	default:
 		break;

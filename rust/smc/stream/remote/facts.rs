@@ -242,7 +242,11 @@ impl StreamIo for Inside<'_> {
 
     fn splice(&self, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
         self.splices.add(1, Relaxed);
-        let moved = socket.copy_splice(splice);
+        // Who takes bytes out of the ring asks its connection whether it is spliced.
+        let moved = match self.carrier() {
+            Some(conn) => SmcConn::splice(conn, socket, splice),
+            None => socket.copy_splice(splice),
+        };
         self.splices.add(-1, Relaxed);
         moved
     }

@@ -23,6 +23,7 @@ pub type Known = (&'static str, Then);
 const CLOSED: &str = "first send after the peer has closed its socket";
 const URGENT: &str = "send after an urgent byte that the peer has not read";
 const EDGE: &str = "edge-triggered epoll at the peer's close";
+const MOVED: &str = "edge-triggered epoll when the connection changes carriers";
 const HALFWAY: &str = "recvmsg() into memory that ends halfway";
 const FROM: &str = "sendmsg() from memory that ends halfway";
 const ROOM: &str = "bytes under way that nobody reads";
@@ -48,6 +49,10 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
     if rdma && step.sends() && m.is_deserted(end) && takes && failed("EPIPE") {
         return Some((CLOSED, Then::End));
     }
+    if rdma && step.sends() && m.is_deserted(end) && failed("0") && tcp.text.starts_with("EPIPE") {
+        // TCP has been told by what it had held back.
+        return Some((CLOSED, Then::End));
+    }
     if rdma && step.sends() && m.is_urgent_waiting(end) && takes && failed("EAGAIN") {
         return Some((URGENT, Then::End));
     }
@@ -62,7 +67,7 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
         return Some((URGENT, Then::On));
     }
     let hears = step.sends() || step.receives() || matches!(step, Step::Get { .. });
-    if m.local && asks_late(m) && hears {
+    if (m.local || m.lost && m.reset) && asks_late(m) && hears {
         return Some((HELD, Then::End));
     }
     if m.local && m.ends[1 - end].overtaken && step.receives() {
@@ -73,6 +78,11 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
             if rdma && m.ends[end].edge && tcp.text == "0" && smc.text.contains("RDHUP") =>
         {
             Some((EDGE, Then::On))
+        }
+        Step::Wait { end }
+            if m.lost && m.ends[end].edge && tcp.text == "0" && smc.text == "OUT" =>
+        {
+            Some((MOVED, Then::On))
         }
         Step::Recv {
             way: Way::Fault, ..
@@ -136,7 +146,7 @@ pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
     if m.local && asks_late(m) {
         return Some((HELD, Then::End));
     }
-    if m.local && m.ends[1 - end].held && m.reset && tcp.counts != smc.counts {
+    if (m.local || m.lost) && m.ends[1 - end].held && m.reset && tcp.counts != smc.counts {
         // What TCP holds back is lost with the connection.
         return Some((HELD, Then::End));
     }

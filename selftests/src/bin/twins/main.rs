@@ -8,14 +8,17 @@
 //!
 //! `--mode 0`: over SMC-R, on a soft-RoCE device of its own; `1` (default): a fallback; `3`: over a local
 //! path that begins with the sequence; `2`: over one on which bytes have gone both ways; `4`: over one that begins
-//! as TCP and is promoted to SMC-R in the midst of the sequence, if that is long enough. Of each family
-//! and address family `--count` sequences are played, in `--points` parts side by side. A sequence
-//! follows from its seed; with `--lose N` a promoted connection loses its link before or in every Nth step, on the average,
-//! over a model card (`kmod/card`); with `--polls` each end asks poll() before it writes, and much more is under way unread; no two have the same one; `--seed N` plays one alone and shows it. What is
+//! as TCP and is promoted to SMC-R, most often by bytes before the sequence (`forced.rs`), else by its own. With
+//! `--lose N` a promoted connection loses its link before or in every Nth step, on the average, over a model card
+//! (`kmod/card`). With `--polls` each end asks poll() before it writes, and much more is under way unread.
+//!
+//! Of each family and address family `--count` sequences are played, in `--points` parts side by side. A sequence
+//! follows from its seed; no two have the same one; `--seed N` plays one alone and shows it. What is
 //! known to differ is in `known.rs` and in Documentation/programmer.md by the same names. A difference
 //! is looked at twice more, with longer waits: it counts if it comes again, and if it does not it may
 //! have been the machine that was late; of those there may be few.
 
+mod forced;
 mod known;
 mod look;
 mod lose;
@@ -27,7 +30,7 @@ mod step;
 use look::Care;
 use lose::Loser;
 use pair::{Source, PIPES};
-use run::{End, Run, Seen};
+use run::{End, Run, Seen, Tally};
 use st::args::Args;
 use st::family::{Family, Ip};
 use st::guest::slow;
@@ -41,6 +44,12 @@ use std::time::{Duration, Instant};
 const POINTS: u64 = 8;
 /// The mode of connections that begin as TCP and are promoted to SMC-R.
 const PROMOTED: u32 = 4;
+/// The shares of sequences that are to be promoted, and to lose their links, in percent, and as many times as that they
+/// are to be promoted again, where there are [`MANY`].
+const PROMOTED_SHARE: u64 = 50;
+const LOST_SHARE: u64 = 20;
+const AGAIN_SHARE: u64 = 10;
+const MANY: u64 = 20;
 /// A sequence that takes longer is worth a line.
 const LONG: Duration = Duration::from_secs(3);
 /// Different sequences after which a point has seen enough.
@@ -132,6 +141,7 @@ impl Plan<'_> {
         &self,
         sources: &'a [Source; 2],
         loser: Option<&'a Loser>,
+        tally: &'a Tally,
         seed: u64,
         look: u64,
     ) -> Run<'a> {
@@ -148,6 +158,7 @@ impl Plan<'_> {
             local: self.mode >= 2 && self.mode != PROMOTED,
             by_tcp: self.mode >= 1,
             polls: self.args.opt("polls").is_some(),
+            promotes: (self.mode == PROMOTED).then_some(tally),
             loser,
             show: self.seed.is_some(),
         }
@@ -165,14 +176,22 @@ fn main() {
     let all: Vec<Point> = (0..plan.kinds.len())
         .flat_map(|kind| (0..plan.points).map(move |number| Point { kind, number }))
         .collect();
+    let (polls, loses) = (args.opt("polls").is_some(), args.opt("lose").is_some());
+    let placed = || place(plan.mode, polls, loses).unwrap_or_else(|e| st::args::bail(&e));
     if args.opt("part").is_none() {
         if plan.mode >= 2 && plan.mode != PROMOTED {
             net::local_paths(&args);
         }
-        let (polls, loses) = (args.opt("polls").is_some(), args.opt("lose").is_some());
-        place(plan.mode, polls, loses).unwrap_or_else(|e| st::args::bail(&e));
+        match loses {
+            true => lose::load().unwrap_or_else(|e| st::args::bail(&e)),
+            false => placed(),
+        }
     }
     let part = st::parts::part(&args, plan.points, all.len());
+    if loses {
+        // Each part has a namespace and a card of its own: what one loses is no other one's.
+        placed();
+    }
     let mine: Vec<&Point> = all
         .iter()
         .enumerate()
@@ -205,6 +224,7 @@ fn compare(plan: &Plan<'_>, point: &Point, k: &Ktap) -> Result<(), String> {
     let every = plan.args.num("lose", 0);
     let loser = (every != 0).then(|| Loser::new(every));
     let before = Counters::now();
+    let tally = Tally::default();
     let mut seen = Seen::new();
     let (mut bad, mut late, mut played) = (Vec::new(), 0u64, 0u64);
     let begin = Instant::now();
@@ -214,7 +234,7 @@ fn compare(plan: &Plan<'_>, point: &Point, k: &Ktap) -> Result<(), String> {
         let mut text = String::new();
         for look in 0..3 {
             match plan
-                .run(&sources, loser.as_ref(), seed, look)
+                .run(&sources, loser.as_ref(), &tally, seed, look)
                 .play(&mut seen)
                 .map_err(|e| format!("seed {seed}: {e}"))?
             {
@@ -263,21 +283,40 @@ fn compare(plan: &Plan<'_>, point: &Point, k: &Ktap) -> Result<(), String> {
         return Err(bad.join("\n"));
     }
     if plan.mode == PROMOTED {
-        let promoted = before.grown("smc_connections");
-        k.diag(&format!("{promoted} ends were promoted"));
-        if promoted == 0 && played >= 40 {
-            return Err(format!("{promoted} ends of {played} were promoted"));
-        }
-    }
-    if let Some(loser) = &loser {
-        let losses = loser.losses.get();
-        k.diag(&format!("{losses} losses"));
-        if losses == 0 && played >= 40 {
-            return Err("nothing was lost".into());
-        }
+        let ends = before.grown("smc_connections");
+        let losses = loser.as_ref().map(|loser| loser.losses.get());
+        told(k, &tally, ends, losses)?;
     }
     if late > 1 + played / 500 {
         return Err(format!("{late} of {played} sequences differed once"));
+    }
+    Ok(())
+}
+
+/// Says what became of connections that begin as TCP; `losses`: how many there were, if there were to be some.
+fn told(k: &Ktap, tally: &Tally, ends: u64, losses: Option<u64>) -> Result<(), String> {
+    let all = tally.played.get();
+    let (promoted, alone) = (tally.promoted.get(), tally.alone.get());
+    k.diag(&format!(
+        "{promoted} of {all} were promoted, {alone} by their own bytes; SMC-R connections' ends: {ends}"
+    ));
+    let (lost, again) = (tally.lost.get(), tally.again.get());
+    if let Some(losses) = losses {
+        k.diag(&format!(
+            "{losses} losses in {lost} sequences; promoted again {again} times"
+        ));
+    }
+    if all < MANY {
+        return Ok(());
+    }
+    let share = |what: &str, part: u64, percent: u64| match part * 100 >= all * percent {
+        true => Ok(()),
+        false => Err(format!("{what}: {part} of {all}, wanted {percent} %")),
+    };
+    share("promoted", promoted, PROMOTED_SHARE)?;
+    if losses.is_some() {
+        share("lost", lost, LOST_SHARE)?;
+        share("promoted again", again, AGAIN_SHARE)?;
     }
     Ok(())
 }

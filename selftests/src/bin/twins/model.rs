@@ -50,6 +50,8 @@ pub struct Model {
     pub by_tcp: bool,
     /// A connection was reset.
     pub reset: bool,
+    /// What is compared with TCP has lost a link, and gone back to TCP with what it held back.
+    pub lost: bool,
     /// Most bytes that may be under way, so that every buffer has room for them.
     pub most: usize,
 }
@@ -72,6 +74,7 @@ impl Model {
             local,
             by_tcp,
             reset: false,
+            lost: false,
             most,
         }
     }

@@ -237,6 +237,13 @@ impl Pair {
         self.fd[end].as_ref().map_or(-1, Fd::raw)
     }
 
+    /// Has both ends wait longer for room: there is none while a connection goes back to TCP.
+    pub fn waits_for_room(&self) {
+        for end in 0..2 {
+            let _ = sys::set_timeo(self.raw(end), libc::SO_SNDTIMEO, 10_000);
+        }
+    }
+
     /// Tells whether poll() says that an end may write.
     pub fn has_room(&self, end: usize) -> bool {
         sys::poll1(self.raw(end), libc::POLLOUT, 0).is_ok_and(|events| events != 0)

@@ -9,6 +9,7 @@ use crate::host::{
     stats::Stat, //
 };
 use kapi::{
+    errno,
     net::{
         args::{Message, Splice},
         sock::tcp_state,
@@ -178,6 +179,10 @@ impl SmcConn {
     /// Handles the end of the TCP connection beneath. Process context.
     pub(crate) fn on_tcp_dead(self: &Arc<Self>) {
         self.change(Conn::on_tcp_dead);
+        // A peer that has gone from TCP to the ring ends its stream there, so that its reset is TCP's first word of an end.
+        if self.told_pipe.get() != 0 && self.sock.has_the_error(errno::ECONNRESET) {
+            self.sock.set_error(errno::EPIPE);
+        }
     }
 
     /// Tells whether the TCP connection beneath has ended without the FINs of both ends, by a reset
