@@ -33,6 +33,17 @@ use crate::wire::cdc::{
 use crate::wire::immediate::Immediate;
 use core::num::NonZeroU64;
 
+/// Whether the peer is asked up to where its software has the bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Seen {
+    /// There is no need.
+    Known,
+    /// It is to be, once it can say something new.
+    Wanted,
+    /// It was, and has not answered.
+    Asked,
+}
+
 /// Longest time for the peer to consume an urgent byte before it is asked for its cursor; doubled
 /// each time, up to [`URGENT_PROBE_MAX`].
 const URGENT_PROBE: Span = Span::from_millis(20);
@@ -112,8 +123,8 @@ pub(super) struct TxSide {
     /// Up to where the peer's software has said that it has the bytes, where both ends keep TCP: that its device has
     /// them does not say that they will be seen. The greatest number where they do not.
     pub(super) seen: Pos,
-    /// The peer was asked for that, and has not answered.
-    asked: bool,
+    /// Whether the peer was asked for that.
+    question: Seen,
     /// One past the urgent byte, until the peer has consumed it.
     pub(super) urgent_end: Option<NonZeroU64>,
     /// Time at which the peer is asked whether it has, and the wait after that.
@@ -159,7 +170,7 @@ impl TxSide {
             completed: 0,
             peer_cons: 0,
             seen: Pos::MAX,
-            asked: false,
+            question: Seen::Known,
             urgent_end: None,
             urgent_probe: None,
             starved: false,
@@ -227,8 +238,8 @@ impl TxSide {
         self.completed == self.prepared && self.in_flight == 0
     }
 
-    /// The ring is full. If it is so of bytes of which the peer's software has not said that it has them, the next
-    /// message asks for that, once.
+    /// The ring is full. If it is so of bytes of which the peer's software has not said that it has them, a message asks
+    /// for that: the next one, or the first that has such bytes.
     #[cold]
     pub(super) fn filled(&mut self) {
         if self.prepared.saturating_sub(self.seen) >= self.ring.len() {
@@ -237,9 +248,17 @@ impl TxSide {
     }
 
     fn ask_for_seen(&mut self) {
-        if !self.asked {
-            self.asked = true;
-            self.due = true;
+        if self.question != Seen::Asked {
+            self.question = Seen::Wanted;
+            self.due |= self.sent > self.seen;
+        }
+    }
+
+    /// Asks, in a message after which there is something to be told: the answer is news then, and ends the question.
+    #[cold]
+    fn asks_for_seen(&mut self) {
+        if self.sent > self.seen {
+            self.question = Seen::Asked;
             self.ask = self.ask.with(ProdFlags::UPDATE_REQUESTED);
         }
     }
@@ -366,14 +385,18 @@ impl Conn {
         let mut flags = ProdFlags::NONE
             .with_if(ProdFlags::WRITE_BLOCKED, unsent > 0 && unsent >= window)
             .with_if(ProdFlags::URGENT_PENDING, urgent_left || urgent_now)
-            .with_if(ProdFlags::URGENT_PRESENT, urgent_now)
-            .with(self.tx.ask);
+            .with_if(ProdFlags::URGENT_PRESENT, urgent_now);
 
         let mut actions = Actions::NONE;
         if len > 0 {
             self.life.progress(now);
             actions |= self.settle_pending();
         }
+        if self.tx.question == Seen::Wanted {
+            self.tx.asks_for_seen();
+        }
+        // An end that goes with the last bytes asks, too.
+        flags = flags.with(self.tx.ask);
         if self.life.sent.any(StateFlags::ANY_END) {
             // After its end the stream has no more writes: nothing is left to send, or nobody reads it.
             flags = flags.without(ProdFlags::WRITE_BLOCKED);
@@ -444,6 +467,7 @@ impl Conn {
             || self.life.link_lost;
         if !peer.immediate
             || t.due
+            || t.question == Seen::Wanted
             || t.hold != Hold::None
             || t.urgent_end.is_some()
             || t.offer.is_some()
@@ -557,14 +581,15 @@ impl Conn {
         let has = has.min(t.sent.saturating_add(u64::from(ended)));
         if has > t.seen {
             t.seen = has;
-            t.asked = false;
+            t.question = Seen::Known;
         }
         self.wake_writer()
     }
 
     /// Asks the peer up to where it has the bytes, if the send ring is kept only since it has not said so.
     pub fn ask_for_seen(&mut self) -> Actions {
-        if !self.tx.is_quiet() || self.tx.seen >= self.tx.prepared || self.tx.asked {
+        let t = &self.tx;
+        if !t.is_quiet() || t.seen >= t.prepared || t.question != Seen::Known {
             return Actions::NONE;
         }
         self.tx.ask_for_seen();

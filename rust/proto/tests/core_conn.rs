@@ -233,6 +233,65 @@ fn what_the_peer_may_not_have_seen_is_kept() {
     assert_eq!(r.conn.send_room(), Ok(RING - 64));
 }
 
+/// Nothing is asked that brings no news: a peer that has all that was sent, and no room, is asked when there is room.
+#[test]
+fn a_peer_without_room_is_asked_when_it_has_some() {
+    let mut r = Rig::init();
+    r.conn.set_peer(Peer {
+        token: AlertToken(9),
+        ring: RingSize::new(2 * RING).unwrap(),
+        place: Place::default(),
+        immediate: false,
+        moves: false,
+    });
+    r.conn.expose();
+    r.conn.establish(T0).unwrap();
+    r.conn.begins_with(0);
+    let asks = |r: &mut Rig| {
+        let tx = r.conn.take_tx(T0).unwrap();
+        let a = r.conn.on_tx_done(tx.ticket, T0);
+        r.note(a);
+        let flags = tx.notice.cdc().unwrap().prod_flags;
+        flags.has(ProdFlags::UPDATE_REQUESTED)
+    };
+    for full in 1..=2 {
+        r.write(RING);
+        assert!(asks(&mut r));
+        assert_eq!(r.conn.send_room(), Err(SendError::Full));
+        r.said.unread = full * RING;
+        assert!(r.peer(StateFlags::NONE).has(Actions::WAKE_WRITER));
+    }
+    r.write(RING);
+    while r.conn.wants_tx() {
+        assert!(!asks(&mut r), "what for?");
+        r.peer(StateFlags::NONE);
+    }
+    assert_eq!(r.conn.send_room(), Err(SendError::Full));
+    // The program reads everything at once, and is busy then.
+    r.said.unread = 0;
+    r.said.cons = Cursor::at(u64::from(2 * RING), RingSize::new(2 * RING).unwrap());
+    r.peer(StateFlags::NONE);
+    assert!(asks(&mut r));
+    assert_eq!(r.conn.send_room(), Err(SendError::Full));
+    r.said.unread = RING;
+    assert!(r.peer(StateFlags::NONE).has(Actions::WAKE_WRITER));
+    assert_eq!(r.conn.send_room(), Ok(RING));
+}
+
+/// An end that goes with the last bytes asks whether the peer has it.
+#[test]
+fn an_end_with_bytes_asks() {
+    let mut r = Rig::active();
+    r.conn.begins_with(0);
+    r.write(100);
+    let a = r.conn.shutdown_write(T0);
+    r.note(a);
+    let tx = r.conn.take_tx(T0).unwrap();
+    let cdc = tx.notice.cdc().unwrap();
+    assert!(cdc.state_flags.has(StateFlags::DONE_WRITING));
+    assert!(cdc.prod_flags.has(ProdFlags::UPDATE_REQUESTED));
+}
+
 /// A silent ring is given back when the peer has said that it has everything, for which it is asked.
 #[test]
 fn a_silent_ring_is_kept_until_the_peer_has_seen_all() {
