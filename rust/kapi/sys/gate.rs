@@ -132,13 +132,24 @@ impl<T: Send + Sync> Gate<T> {
     /// Gives former objects back if nobody is inside. Sleeps as their ends do.
     #[cold]
     pub fn sweep(&self) {
+        while !self.try_sweep() {
+            // Whoever left last may have done so while no former object was to be seen.
+            full_barrier();
+            if self.inside.acquire() != 0 {
+                return;
+            }
+        }
+    }
+
+    /// Does so once. Returns false if somebody was inside.
+    fn try_sweep(&self) -> bool {
         let mut list = {
             let mut former = self.former.lock();
             self.has_former.set(0);
             core::mem::replace(&mut former.0, ptr::null_mut())
         };
         if list.is_null() {
-            return;
+            return true;
         }
         // Who enters after this finds none of them.
         full_barrier();
@@ -158,6 +169,7 @@ impl<T: Send + Sync> Gate<T> {
             former.0 = place;
             self.has_former.set(1);
         }
+        is_free
     }
 }
 

@@ -123,9 +123,14 @@ impl Overlay for Smc {
         let result = socket.native_shutdown(how);
         drop(inside);
         connect::abandon_ended(data);
-        match (&result, data.stream()) {
+        match (&result, path::stream_made(data)) {
             // It has become one meanwhile; see `connect::conclude`.
             (Ok(()), Some(stream @ Stream::Smcr(_))) => stream.shutdown(socket, how),
+            (Ok(()), Some(stream @ Stream::Remote(_))) => {
+                // That has not seen it. TCP has been told, and does nothing the second time.
+                let _ = stream.shutdown(socket, how);
+                result
+            }
             _ => result,
         }
     }

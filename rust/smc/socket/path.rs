@@ -70,6 +70,14 @@ pub(crate) fn stream<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<S
     }
 }
 
+/// Returns the stream that a socket has, also where another thread is just giving it one.
+pub(crate) fn stream_made(this: &Arc<SmcSock>) -> Option<Stream<'_>> {
+    let state = this.state.lock();
+    let stream = this.stream();
+    drop(state);
+    stream
+}
+
 #[inline(never)]
 fn look<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<Stream<'a>> {
     let mut state = this.state.lock();
@@ -181,7 +189,8 @@ pub(crate) fn leave(this: &SmcSock, socket: &BsdSocket) -> Result {
         if let Some(local) = this.local() {
             local.retire()?;
         }
-        if this.remote().is_some_and(|remote| !remote.retire()) {
+        let remote = this.remote();
+        if remote.is_some_and(|remote| !remote.retire()) {
             return Err(EBUSY);
         }
         let mut state = this.state.lock();
@@ -190,6 +199,8 @@ pub(crate) fn leave(this: &SmcSock, socket: &BsdSocket) -> Result {
         };
         match (path.tcp_only, this.local()) {
             (None, Some(local)) if !local.is_retired() => continue,
+            // It was made meanwhile.
+            (None, _) if remote.is_none() && this.remote().is_some() => continue,
             (None, _) => {
                 stay(&mut state, path, socket, Reason::PathAttached);
                 if let Some(namespace) = this.namespace() {

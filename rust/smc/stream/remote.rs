@@ -588,6 +588,10 @@ impl Remote {
             Step::Ask | Step::Reset => self.reset(machine),
         }
         self.show(machine);
+        if step == Step::Leave {
+            // TCP's end, if it has come, is the stream's again.
+            self.sock.wake_state();
+        }
     }
 
     /// Agrees, if the socket may be promoted.

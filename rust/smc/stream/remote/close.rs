@@ -136,20 +136,19 @@ impl Remote {
         self.end_side();
         let mut machine = self.machine.lock();
         machine.closed = true;
-        let suspended = machine
-            .conn
-            .as_ref()
-            .is_some_and(|conn| conn.is_suspended());
-        if !suspended {
+        let is_left = |conn: &Arc<SmcConn>| conn.is_suspended();
+        if !machine.conn.as_ref().is_some_and(is_left) {
             self.turn_at_last(&mut machine);
         }
         let Some(conn) = machine.conn.take() else {
             return;
         };
-        if suspended {
+        // In this order: one that is suspended is killed, too.
+        let lost = conn.is_killed() && !conn.has_peer_all();
+        if conn.is_suspended() {
             self.close_left(&mut machine, &conn, true);
         } else {
-            if conn.is_killed() && !conn.has_peer_all() {
+            if lost {
                 // The peer does not hear otherwise that it lacks something.
                 self.sock.abort();
             }
