@@ -9,6 +9,7 @@ use crate::netlink::{attribute, attributes, Netlink};
 use crate::smcinfo::{self, Info};
 use crate::{family, guest, sys};
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::process::Command;
 
 /// What a point has to say.
@@ -55,12 +56,14 @@ pub struct Devices(Netlink);
 
 impl Devices {
     const GET: u16 = (5 << 10) | 1;
+    const SET: u16 = (5 << 10) | 2;
     const NEW: u16 = (5 << 10) | 3;
     const DELETE: u16 = (5 << 10) | 4;
     const INDEX: u16 = 1;
     const NAME: u16 = 2;
     const NETDEV: u16 = 51;
     const KIND: u16 = 65;
+    const NAMESPACE: u16 = 68;
 
     /// Of the named namespace.
     #[must_use]
@@ -105,11 +108,30 @@ impl Devices {
     /// # Errors
     /// The kernel's.
     pub fn delete(&self, name: &str) -> R<()> {
+        let index = self.find(name)?;
+        self.0.ask(Self::DELETE, false, &index).map(drop)
+    }
+
+    /// Moves a device to the named namespace, where each device belongs to one. The device's namespace has to be the
+    /// calling thread's.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn give(&self, name: &str, ns: &str) -> R<()> {
+        let index = self.find(name)?;
+        let file = std::fs::File::open(format!("/run/netns/{ns}"));
+        let file = file.map_err(|_| Errno(libc::ENOENT))?;
+        let to = attribute(Self::NAMESPACE, &file.as_raw_fd().to_ne_bytes());
+        let words = [index, to].concat();
+        self.0.ask(Self::SET, false, &words).map(drop)
+    }
+
+    /// The attribute that names a device in requests.
+    fn find(&self, name: &str) -> R<Vec<u8>> {
         // A list may lack one while others come and go.
         for _ in 0..20 {
             if let Some(index) = self.index(name)? {
-                let index = attribute(Self::INDEX, &index);
-                return self.0.ask(Self::DELETE, false, &index).map(drop);
+                return Ok(attribute(Self::INDEX, &index));
             }
         }
         Err(Errno(libc::ENODEV))

@@ -100,6 +100,11 @@ static int card_dealloc_pd(struct ib_pd *pd, struct ib_udata *udata)
 	return 0;
 }
 
+/* No program has it open, so there is none to take it from: so the core may move it to another network namespace. */
+static void card_disassociate_ucontext(struct ib_ucontext *context)
+{
+}
+
 void card_event(struct card_device *device, enum ib_event_type type, u32 port)
 {
 	struct ib_event event = { .device = &device->ib, .event = type, .element.port_num = port };
@@ -133,6 +138,7 @@ static const struct ib_device_ops card_ops = {
 	.dereg_mr = card_dereg_mr,
 	.destroy_cq = card_destroy_cq,
 	.destroy_qp = card_destroy_qp,
+	.disassociate_ucontext = card_disassociate_ucontext,
 	.get_dma_mr = card_get_dma_mr,
 	.get_link_layer = card_link_layer,
 	.get_port_immutable = card_port_immutable,

@@ -12,7 +12,9 @@ mod default;
 mod idle;
 mod load;
 mod loss;
+mod migration;
 mod seen;
+mod snat;
 mod volume;
 
 use st::args::Args;
@@ -30,7 +32,7 @@ use std::time::{Duration, Instant};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 60] = [
+const POINTS: [Point; 65] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -63,6 +65,11 @@ const POINTS: [Point; 60] = [
     ("lost.turning", loss::turning),
     ("lost.silent", loss::silent),
     ("lost.again", loss::again),
+    ("lost.migrated", migration::migrated),
+    ("exclusive.namespace", migration::namespace),
+    ("snat.promoted", snat::promoted),
+    ("snat.unrouted", snat::unrouted),
+    ("snat.forged", snat::forged),
     ("idle.again", idle::returns_again),
     ("idle.stays", idle::stays),
     ("idle.unread", idle::unread),
@@ -773,6 +780,8 @@ fn main() {
         [
             "lost.",
             "idle.",
+            "exclusive.",
+            "snat.",
             "chaos",
             "lots",
             "volume",
