@@ -30,11 +30,11 @@ pub(crate) trait Candidate: Send + Sync {
     /// The reason why there is none.
     fn port(&self) -> Result<LocalPort, Reason>;
 
-    /// Takes note that the client's side connection has come for it.
-    fn begins(&self);
+    /// Takes note that the client's side connection has come for it. Returns a number of this attempt.
+    fn begins(&self) -> u64;
 
-    /// Takes note that nothing has come of that.
-    fn failed(&self, reason: Reason);
+    /// Takes note that nothing has come of this attempt. Another one may have begun since.
+    fn failed(&self, attempt: u64, reason: Reason);
 
     /// Takes over the SMC-R connection that a handshake has made for it, and the side connection.
     fn offer(self: Arc<Self>, conn: Arc<SmcConn>, side: OwnedBsdSocket);
@@ -74,9 +74,16 @@ fn key(numbers: Join) -> u64 {
 pub(super) struct Named {
     numbers: Join,
     candidate: Option<Arc<dyn Candidate>>,
+    /// Number of the attempt, once it has begun.
+    attempt: Option<u64>,
 }
 
 impl Named {
+    /// Tells the connection that the attempt begins.
+    pub(super) fn begins(&mut self) {
+        self.attempt = self.candidate.as_ref().map(|candidate| candidate.begins());
+    }
+
     /// Returns the connection.
     pub(super) fn candidate(&self) -> Option<&Arc<dyn Candidate>> {
         self.candidate.as_ref()
@@ -84,8 +91,8 @@ impl Named {
 
     /// Tells it that the handshake has come to nothing.
     pub(super) fn failed(self, reason: Reason) {
-        if let Some(candidate) = &self.candidate {
-            candidate.failed(reason);
+        if let (Some(candidate), Some(attempt)) = (&self.candidate, self.attempt) {
+            candidate.failed(attempt, reason);
         }
     }
 
@@ -160,5 +167,9 @@ pub(super) fn take(numbers: Join, side: &Sock) -> Option<Named> {
     let node = waiting.remove_node(&key(numbers));
     drop(waiting);
     let candidate = node.map(|node| node.to_key_value().1);
-    candidate.is_some().then_some(Named { numbers, candidate })
+    candidate.is_some().then_some(Named {
+        numbers,
+        candidate,
+        attempt: None,
+    })
 }

@@ -199,15 +199,13 @@ impl Candidate for SmcSock {
         port(self)
     }
 
-    fn begins(&self) {
-        if let Some(remote) = self.remote() {
-            remote.begins();
-        }
+    fn begins(&self) -> u64 {
+        self.remote().map_or(0, |remote| remote.begins())
     }
 
-    fn failed(&self, reason: Reason) {
+    fn failed(&self, attempt: u64, reason: Reason) {
         if let Some(remote) = self.remote() {
-            remote.failed(reason);
+            remote.failed_attempt(attempt, reason);
         }
     }
 

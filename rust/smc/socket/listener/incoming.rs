@@ -475,9 +475,9 @@ impl Incoming {
         let join = Join::parse(&joining.bytes);
         state.joining = None;
         let named = join.and_then(|join| candidates::take(join, socket.sock()));
-        let named = named.ok_or(ENOENT)?;
+        let mut named = named.ok_or(ENOENT)?;
         let candidate = named.candidate().ok_or(ENOENT)?.clone();
-        candidate.begins();
+        named.begins();
         state.target = Some(named);
         let gates = GATES.get().ok_or(ENODEV)?;
         let payer = candidate.sock().clone();

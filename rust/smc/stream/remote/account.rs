@@ -134,7 +134,8 @@ impl Remote {
     }
 
     /// Takes note that an attempt begins: the client's side connection, or at a server the join that has come over one.
-    pub(crate) fn begins(&self) {
+    /// Returns its number.
+    pub(crate) fn begins(&self) -> u64 {
         // One that has not ended meanwhile.
         self.ended(Reason::PathUnreached);
         self.attempts.counts();
@@ -143,6 +144,7 @@ impl Remote {
         self.attempts.begun.store(begun, Relaxed);
         self.promotions().begun(self.role());
         self.trace(step::JOINING, 0);
+        begun
     }
 
     /// Takes note that none begins, for this reason; the next one is worth its price after twice as much.
@@ -162,16 +164,29 @@ impl Remote {
         }
     }
 
+    /// As [`Remote::failed`] for the attempt with this number, if it is the one under way: a server's may last longer than
+    /// the client's, which has begun the next one then.
+    pub(crate) fn failed_attempt(&self, number: u64, reason: Reason) {
+        if self.attempts.begun.cmpxchg(number, 0, Relaxed).is_ok() {
+            self.tells_failure(reason);
+            self.try_later(reason);
+        }
+    }
+
     /// Takes note that the attempt under way has ended for this reason without promoting the connection. Returns false if
     /// there was none.
     pub(super) fn ended(&self, reason: Reason) -> bool {
         if self.attempts.ends().is_none() {
             return false;
         }
+        self.tells_failure(reason);
+        true
+    }
+
+    fn tells_failure(&self, reason: Reason) {
         let peer = self.sock.peer_addr();
         self.promotions().failed(self.role(), reason, &peer);
         self.trace(step::TCP, reason.code());
-        true
     }
 
     /// Takes note that this end has turned.
