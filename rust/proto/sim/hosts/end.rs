@@ -852,7 +852,11 @@ impl Hosts {
                     Farewell::Over => true,
                     Farewell::UnderWay => false,
                     // Time enough for a peer that had left its ring before.
-                    Farewell::Said => !self.ends[1 - at].is_left() && end.tcp.there.is_empty() && end.tcp.air.is_empty(),
+                    Farewell::Said => {
+                        !self.ends[1 - at].is_left()
+                            && end.tcp.there.is_empty()
+                            && end.tcp.air.is_empty()
+                    }
                 }
             }
         }
@@ -872,7 +876,9 @@ impl Hosts {
             let unread = rings.is_some_and(|rings| rings.unread() != 0);
             let has_all = rings.is_some_and(|rings| rings.conn.has_peer_all());
             let silent = has_all && end.heard == Heard::Nothing;
-            if end.machine.stage() != Stage::Tcp && !silent || unread && end.route.head() != Head::Tcp {
+            if end.machine.stage() != Stage::Tcp && !silent
+                || unread && end.route.head() != Head::Tcp
+            {
                 return self.abort(at, Why::Closed);
             }
             self.close_rings(at, CloseMode::Abort, false);
