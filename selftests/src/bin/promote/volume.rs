@@ -154,8 +154,7 @@ pub(super) fn volume() -> Outcome {
             .collect();
         let done = streams
             .into_iter()
-            .map(|stream| stream.join().expect("a stream"))
-            .fold(Ok(()), |all, done: Outcome| all.and(done));
+            .try_for_each(|stream| stream.join().expect("a stream"));
         (done, hand.join().expect("the hand"))
     });
     let (all, by_smc) = (volume.all.load(Relaxed), volume.by_smc.load(Relaxed));
