@@ -26,7 +26,8 @@ echo "# $writes writes of $elements elements; $regions regions of $kib KiB and $
 # Smaller regions than a piece have a page of their own.
 within() { [ "$pages" -ge $((kib * 1024 / granule)) ] && [ "$pages" -le $((kib * 1024 / granule + regions)) ]; }
 check pages within
-# Where all is one piece it is an eighth at most, see pieces.sh.
-check elements test "$elements" -ge $((writes + writes / 4))
+# Where all is one piece it is an eighth at most, see pieces.sh; here about a quarter, and less where a busy machine has
+# more and shorter writes.
+check elements test "$elements" -ge $((writes + writes * 3 / 16))
 is outside "$(count outside)" 0
 ktap_exit
