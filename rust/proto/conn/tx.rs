@@ -35,13 +35,13 @@ use core::num::NonZeroU64;
 
 /// Whether the peer is asked up to where its software has the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Seen {
+enum Inquiry {
     /// There is no need.
-    Known,
+    None,
     /// It is to be, once it can say something new.
-    Wanted,
+    Due,
     /// It was, and has not answered.
-    Asked,
+    Sent,
 }
 
 /// Longest time for the peer to consume an urgent byte before it is asked for its cursor; doubled
@@ -124,7 +124,7 @@ pub(super) struct TxSide {
     /// them does not say that they will be seen. The greatest number where they do not.
     pub(super) seen: Pos,
     /// Whether the peer was asked for that.
-    question: Seen,
+    inquiry: Inquiry,
     /// One past the urgent byte, until the peer has consumed it.
     pub(super) urgent_end: Option<NonZeroU64>,
     /// Time at which the peer is asked whether it has, and the wait after that.
@@ -170,7 +170,7 @@ impl TxSide {
             completed: 0,
             peer_cons: 0,
             seen: Pos::MAX,
-            question: Seen::Known,
+            inquiry: Inquiry::None,
             urgent_end: None,
             urgent_probe: None,
             starved: false,
@@ -248,17 +248,17 @@ impl TxSide {
     }
 
     fn ask_for_seen(&mut self) {
-        if self.question != Seen::Asked {
-            self.question = Seen::Wanted;
+        if self.inquiry != Inquiry::Sent {
+            self.inquiry = Inquiry::Due;
             self.due |= self.sent > self.seen;
         }
     }
 
-    /// Asks, in a message after which there is something to be told: the answer is news then, and ends the question.
+    /// Asks, in a message after which there is something to be told: the answer is news then, and ends the inquiry.
     #[cold]
-    fn asks_for_seen(&mut self) {
+    fn inquire(&mut self) {
         if self.sent > self.seen {
-            self.question = Seen::Asked;
+            self.inquiry = Inquiry::Sent;
             self.ask = self.ask.with(ProdFlags::UPDATE_REQUESTED);
         }
     }
@@ -392,8 +392,8 @@ impl Conn {
             self.life.progress(now);
             actions |= self.settle_pending();
         }
-        if self.tx.question == Seen::Wanted {
-            self.tx.asks_for_seen();
+        if self.tx.inquiry == Inquiry::Due {
+            self.tx.inquire();
         }
         // An end that goes with the last bytes asks, too.
         flags = flags.with(self.tx.ask);
@@ -467,7 +467,7 @@ impl Conn {
             || self.life.link_lost;
         if !peer.immediate
             || t.due
-            || t.question == Seen::Wanted
+            || t.inquiry == Inquiry::Due
             || t.hold != Hold::None
             || t.urgent_end.is_some()
             || t.offer.is_some()
@@ -581,7 +581,7 @@ impl Conn {
         let has = has.min(t.sent.saturating_add(u64::from(ended)));
         if has > t.seen {
             t.seen = has;
-            t.question = Seen::Known;
+            t.inquiry = Inquiry::None;
         }
         self.wake_writer()
     }
@@ -589,7 +589,7 @@ impl Conn {
     /// Asks the peer up to where it has the bytes, if the send ring is kept only since it has not said so.
     pub fn ask_for_seen(&mut self) -> Actions {
         let t = &self.tx;
-        if !t.is_quiet() || t.seen >= t.prepared || t.question != Seen::Known {
+        if !t.is_quiet() || t.seen >= t.prepared || t.inquiry != Inquiry::None {
             return Actions::NONE;
         }
         self.tx.ask_for_seen();

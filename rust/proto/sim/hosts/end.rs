@@ -870,24 +870,28 @@ impl Hosts {
             return self.close_tcp(at);
         };
         if rings.conn.is_suspended() {
-            self.go_back(at);
-            let end = &self.ends[at];
-            let rings = end.rings.as_ref();
-            let unread = rings.is_some_and(|rings| rings.unread() != 0);
-            let has_all = rings.is_some_and(|rings| rings.conn.has_peer_all());
-            let silent = has_all && end.heard == Heard::Nothing;
-            if end.machine.stage() != Stage::Tcp && !silent
-                || unread && end.route.head() != Head::Tcp
-            {
-                return self.abort(at, Why::Closed);
-            }
-            self.close_rings(at, CloseMode::Abort, false);
-        } else {
-            if rings.conn.is_killed() && !rings.conn.has_peer_all() {
-                return self.abort(at, Why::Killed);
-            }
-            self.close_rings(at, CloseMode::Graceful, false);
+            return self.close_left(at, true);
         }
+        if rings.conn.is_killed() && !rings.conn.has_peer_all() {
+            return self.abort(at, Why::Killed);
+        }
+        self.close_rings(at, CloseMode::Graceful, false);
+        self.close_tcp(at);
+    }
+
+    /// Ends a stream that has left the rings; `silent` as in the kernel.
+    fn close_left(&mut self, at: usize, silent: bool) {
+        self.go_back(at);
+        let end = &self.ends[at];
+        let rings = end.rings.as_ref();
+        let unread = rings.is_some_and(|rings| rings.unread() != 0);
+        let has_all = rings.is_some_and(|rings| rings.conn.has_peer_all());
+        let has_all = silent && has_all && end.heard == Heard::Nothing;
+        let returned = end.machine.stage() == Stage::Tcp || has_all;
+        if !returned || unread && end.route.head() != Head::Tcp {
+            return self.abort(at, Why::Closed);
+        }
+        self.close_rings(at, CloseMode::Abort, false);
         self.close_tcp(at);
     }
 
@@ -926,14 +930,7 @@ impl Hosts {
         self.note_unread(at);
         self.ends[at].closed = true;
         if self.ends[at].is_left() {
-            self.go_back(at);
-            let end = &self.ends[at];
-            let unread = end.rings.as_ref().is_some_and(|rings| rings.unread() != 0);
-            if end.machine.stage() != Stage::Tcp || unread && end.route.head() != Head::Tcp {
-                return self.abort(at, Why::Closed);
-            }
-            self.close_rings(at, CloseMode::Abort, false);
-            return self.close_tcp(at);
+            return self.close_left(at, false);
         }
         while let Some(step) = self.next(at).filter(|step| *step != Step::Turn) {
             self.perform(at, step);

@@ -78,8 +78,8 @@ impl Remote {
         }
     }
 
-    /// Begins to close a stream that leaves TCP, has left it, or is on its way back there, if the program has read everything:
-    /// TCP is kept, so that the peer gets the rest also when the link is lost meanwhile.
+    /// Begins to close a stream that leaves TCP, has left it, or is on its way back there, if the program has read
+    /// everything: TCP is kept, so that the peer gets the rest also when the link is lost meanwhile.
     fn stays(&self) -> bool {
         let mut machine = self.machine.lock();
         if machine.promotion.stage() == Stage::Due {
@@ -119,15 +119,21 @@ impl Remote {
             Stage::Tcp | Stage::Offered => Farewell::Over,
             Stage::Bound | Stage::Due | Stage::Returning => Farewell::UnderWay,
             Stage::Turned if machine.promotion.awaits_mark() => {
-                match conn.is_killed() && !conn.is_suspended() {
-                    true => Farewell::Over,
-                    false => Farewell::UnderWay,
+                if conn.is_killed() && !conn.is_suspended() {
+                    Farewell::Over
+                } else {
+                    Farewell::UnderWay
                 }
             }
-            Stage::Turned => match core::mem::take(&mut machine.closes) && !conn.begin_closing() {
-                true => Farewell::Over,
-                false => conn.farewell(),
-            },
+            Stage::Turned => {
+                // It is known now where the peer's bytes are.
+                let begins = core::mem::take(&mut machine.closes);
+                if begins && !conn.begin_closing() {
+                    Farewell::Over
+                } else {
+                    conn.farewell()
+                }
+            }
         }
     }
 
@@ -167,7 +173,7 @@ impl Remote {
     /// Waits until the stream is on one carrier, as its file is being closed: the peer, which was asked to leave the rings,
     /// has left them and reads no more there, or stays; or this end has, and what follows is to be given to TCP. Where the
     /// link is lost nobody waits: there may be no answer.
-    pub(super) fn settle(&self) {
+    fn settle(&self) {
         for _ in 0..MOST_PAUSES {
             let mut machine = self.machine.lock();
             let Some(conn) = machine.conn.clone() else {
@@ -189,7 +195,7 @@ impl Remote {
     /// Ends a stream that has left the rings, or is about to, as its file is closed; with a reset unless TCP has all of
     /// it, and the program has read all. `silent` says that the peer has not answered for long: one that had everything,
     /// and knew that this end had closed, says nothing when the link is lost.
-    pub(super) fn close_left(&self, machine: &mut Machine, conn: &Arc<SmcConn>, silent: bool) {
+    fn close_left(&self, machine: &mut Machine, conn: &Arc<SmcConn>, silent: bool) {
         self.go_back(machine);
         let unread = self.route().head() != Head::Tcp && conn.unread_bytes() != 0;
         let has_all = silent && conn.has_peer_all() && !self.knows_end();

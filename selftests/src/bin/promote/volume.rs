@@ -105,12 +105,12 @@ impl Volume {
     fn forget(&self) -> u32 {
         let (mut rng, mut times, mut next) = (rng(), 0, 0);
         while self.goes_on() {
-            let all = self.by_smc.load(Relaxed);
-            if all < next {
+            let by_smc = self.by_smc.load(Relaxed);
+            if by_smc < next {
                 sys::sleep_ms(1);
                 continue;
             }
-            next = all + (rng.range(20, 400) << 20);
+            next = by_smc + (rng.range(20, 400) << 20);
             let card = if rng.range(0, 1) == 0 {
                 "card_a"
             } else {
@@ -121,7 +121,7 @@ impl Volume {
             trouble(card, "forgets", 0);
             times += 1;
             if times % 500 == 0 {
-                println!("# {} MB by SMC-R, {times} times", all >> 20);
+                println!("# {} MB by SMC-R, {times} times", by_smc >> 20);
             }
         }
         times
