@@ -275,10 +275,17 @@ impl Sock {
     #[inline]
     pub fn unread_bytes(&self) -> usize {
         let all = self.arrived_bytes();
-        if self.oob_inline() {
-            return all;
+        self.unread_before_mark().map_or(all, |left| all.min(left))
+    }
+
+    /// Returns how many bytes can be read before an urgent one that has arrived and is not part of the stream
+    /// (`SO_OOBINLINE`). A hint.
+    #[inline]
+    pub fn unread_before_mark(&self) -> Option<usize> {
+        match self.has_urgent() && !self.oob_inline() {
+            true => self.bytes_to_mark().filter(|left| *left < self.arrived_bytes()),
+            false => None,
         }
-        self.bytes_to_mark().map_or(all, |left| all.min(left))
     }
 
     /// Returns how many bytes are left before an urgent one that the reader has not passed. A hint.

@@ -186,13 +186,14 @@ fn peek_left(
         });
     }
     let beyond = offset.wrapping_sub(left);
-    let wanted = ask.wanted.min(there.saturating_sub(beyond));
-    if wanted == 0 {
+    let rest = there.saturating_sub(beyond);
+    if rest == 0 {
         return Ok(match offset {
             0 => Look::Nothing(state),
             _ => looked(0, false),
         });
     }
+    let wanted = ask.wanted.min(rest);
     let bytes = match ask.discard {
         true => wanted,
         false => {
@@ -295,9 +296,18 @@ fn peek(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
     if left.is_none() && ask.before == 0 && !remote.stage().may_be_followed() {
         // TCP knows of urgent bytes, and of the offset.
         let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
+        let mark = sock.unread_before_mark();
         return match sock.receive_now(msg, ask.wanted, flags::MSG_PEEK | extra) {
             Ok(0) if ask.wanted != 0 => Ok(Look::Nothing(RecvState::Eof)),
-            Ok(bytes) => Ok(looked(bytes, false)),
+            // It ends there, as a read does.
+            Ok(bytes) => Ok(Look::Took(Took {
+                bytes,
+                passed: 0,
+                more: false,
+                stop: mark == Some(offset.saturating_add(bytes)),
+            })),
+            // It steps over the urgent byte, and waits for what follows that.
+            Err(err) if err == EAGAIN && mark == Some(offset) => Ok(stepped(false)),
             Err(err) if err == EAGAIN => Ok(Look::Nothing(RecvState::Empty)),
             Err(err) => Err(err),
         };
@@ -324,7 +334,15 @@ fn peek(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
             };
         }
     }
-    let all = sock.unread_bytes().min(left.unwrap_or(usize::MAX));
+    let mark = sock.unread_before_mark();
+    if mark == Some(offset) {
+        return Ok(match ask.before {
+            0 => stepped(true),
+            _ => STOP,
+        });
+    }
+    let arrived = sock.arrived_bytes().min(left.unwrap_or(usize::MAX));
+    let all = mark.filter(|at| offset < *at).unwrap_or(arrived);
     if offset >= all {
         return Ok(match all {
             0 => Look::Nothing(state),
@@ -338,8 +356,23 @@ fn peek(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
         true => wanted,
         false => sock.peek_at(offset, msg, wanted)?,
     };
-    let more = bytes == there && bytes < ask.wanted && Some(all) == left;
-    Ok(looked(bytes, more))
+    let seen = offset.saturating_add(bytes);
+    Ok(Look::Took(Took {
+        bytes,
+        passed: 0,
+        more: seen == all && bytes < ask.wanted && Some(all) == left,
+        stop: mark == Some(seen),
+    }))
+}
+
+/// A peek's step over the urgent byte; `more` if there may be bytes behind it.
+fn stepped(more: bool) -> Look {
+    Look::Took(Took {
+        bytes: 0,
+        passed: 1,
+        more,
+        stop: false,
+    })
 }
 
 fn looked(bytes: usize, more: bool) -> Look {

@@ -139,7 +139,7 @@ pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
     if m.local && m.ends[1 - end].overtaken && tcp.counts != smc.counts {
         return Some((OVERTAKEN, Then::End));
     }
-    if m.local && m.urgent && counts && same_but(libc::POLLPRI) && !m.is_urgent_waiting(1 - end) {
+    if m.urgent && counts && same_but(libc::POLLPRI) && !m.is_urgent_waiting(1 - end) {
         // TCP's splice() does not take note that the mark is behind it, which a read into bad memory passed.
         return Some((PASSED, Then::End));
     }
