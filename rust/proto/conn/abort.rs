@@ -92,11 +92,13 @@ impl Conn {
 
     /// Returns what a reset means to the program: nothing where both have ended, as TCP has no
     /// connection then.
-    pub(super) fn reset_error(&self) -> Actions {
+    #[must_use]
+    pub fn reset_error(&self) -> Actions {
+        let has_peer_all = self.life.keeps_tcp && self.has_peer_all();
         match (self.has_got_all(), self.life.write_shut) {
             (false, _) => Actions::ERR_RESET,
             (true, false) => Actions::ERR_PIPE,
-            (true, true) if self.life.tcp_ended => Actions::NONE,
+            (true, true) if self.life.tcp_ended || has_peer_all => Actions::NONE,
             // The peer has not all that the program has said.
             (true, true) => Actions::ERR_RESET,
         }

@@ -24,6 +24,9 @@ use kernel::{
 
 impl Notify for SmcSock {
     fn notify(this: ArcBorrow<'_, Self>) {
+        if let Some(remote) = this.remote() {
+            remote.judge_reset();
+        }
         let wanted = match this.state.kind() {
             Kind::Connecting => true,
             Kind::Listening => offers_outstanding() || this.sock.state() != tcp_state::LISTEN,

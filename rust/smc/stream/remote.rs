@@ -746,6 +746,15 @@ impl Remote {
         Ok(())
     }
 
+    /// Has a reset of TCP say what it means to a stream that has left TCP. Any context.
+    pub(crate) fn judge_reset(&self) {
+        if self.sock.has_the_error(errno::ECONNRESET) {
+            if let Some(conn) = self.enter().turned() {
+                conn.judge_reset();
+            }
+        }
+    }
+
     /// Tells whether an urgent byte would come by TCP.
     pub(super) fn has_urgent_by_tcp(&self) -> bool {
         if self.is_through() {

@@ -131,8 +131,6 @@ pub(crate) struct SmcConn {
     reader: Atomic<u64>,
     /// Number of splice() calls from the socket under way.
     splices: Atomic<i32>,
-    /// 1 when the program was told that the peer has reset the connection after it had ended its stream.
-    told_pipe: Word,
     /// 1 when connect() has dissolved the connection: the program has kept the socket, to which errors are not
     /// reported any more.
     dissolved: Count,
@@ -264,7 +262,6 @@ impl SmcConn {
                 ring_enomem: Word::new(0),
                 reader: Atomic::new(0),
                 splices: Atomic::new(0),
-                told_pipe: Word::new(0),
                 dissolved: Count::new(0),
                 apart: Word::new(if apart { APART } else { 0 }),
                 lifeline: Word::new(0),

@@ -133,7 +133,7 @@ pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
     let counts = tcp.counts == smc.counts;
     let mut queued = smc.counts;
     queued[QUEUED].clone_from(&tcp.counts[QUEUED]);
-    if (m.reset || m.local && m.is_deserted(end)) && same_but(0) && tcp.counts == queued {
+    if (m.reset || (m.local || m.turns) && m.is_deserted(end)) && same_but(0) && tcp.counts == queued {
         return Some((QUEUE, Then::On));
     }
     if m.local && m.ends[1 - end].overtaken && tcp.counts != smc.counts {
@@ -146,7 +146,7 @@ pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
     if m.local && asks_late(m) {
         return Some((HELD, Then::End));
     }
-    if (m.local || m.lost) && m.ends[1 - end].held && m.reset && tcp.counts != smc.counts {
+    if (m.local || m.turns) && m.ends[1 - end].held && m.reset && tcp.counts != smc.counts {
         // What TCP holds back is lost with the connection.
         return Some((HELD, Then::End));
     }

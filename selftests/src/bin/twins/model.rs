@@ -48,6 +48,8 @@ pub struct Model {
     pub local: bool,
     /// Its bytes may go by TCP: such a path, and a fallback.
     pub by_tcp: bool,
+    /// It begins as TCP, and turns to SMC-R and back.
+    pub turns: bool,
     /// A connection was reset.
     pub reset: bool,
     /// What is compared with TCP has lost a link, and gone back to TCP with what it held back.
@@ -73,6 +75,7 @@ impl Model {
             urgent,
             local,
             by_tcp,
+            turns: false,
             reset: false,
             lost: false,
             most,

@@ -146,6 +146,7 @@ impl Run<'_> {
         let steps = r.range(4, self.steps as u64);
         let mut pairs = [self.sources[0].pair()?, self.sources[1].pair()?];
         let mut m = Model::new(urgent, self.local, self.by_tcp, self.most());
+        m.turns = self.promotes.is_some();
         let mut trace = vec![format!(
             "seed {} urgent {urgent} promoted {when:?}",
             self.seed

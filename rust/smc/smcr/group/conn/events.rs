@@ -179,9 +179,21 @@ impl SmcConn {
     /// Handles the end of the TCP connection beneath. Process context.
     pub(crate) fn on_tcp_dead(self: &Arc<Self>) {
         self.change(Conn::on_tcp_dead);
-        // A peer that has gone from TCP to the ring ends its stream there, so that its reset is TCP's first word of an end.
-        if self.told_pipe.get() != 0 && self.sock.has_the_error(errno::ECONNRESET) {
+        self.judge_reset();
+    }
+
+    /// Has a reset of the TCP connection beneath say what TCP would say at this place of the stream. A peer that has gone
+    /// from TCP to the ring ends its stream there, so that its reset is TCP's first word of an end. Any context; no lock
+    /// of the connection held.
+    pub(crate) fn judge_reset(&self) {
+        if !self.has_lifeline() || self.is_suspended() || !self.sock.has_the_error(errno::ECONNRESET) {
+            return;
+        }
+        let error = self.proto.lock().reset_error();
+        if error.has(Actions::ERR_PIPE) {
             self.sock.set_error(errno::EPIPE);
+        } else if error == Actions::NONE {
+            let _ = self.sock.take_error();
         }
     }
 

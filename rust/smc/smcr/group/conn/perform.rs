@@ -124,8 +124,7 @@ impl SmcConn {
             self.sock.set_error(errno::ECONNABORTED);
         }
         if actions.has(Actions::ERR_PIPE) {
-            // TCP beneath has seen no FIN and may have said otherwise, or say so later.
-            self.told_pipe.set(1);
+            // TCP beneath has seen no FIN and may have said otherwise.
             self.sock.set_error(errno::EPIPE);
         }
     }
