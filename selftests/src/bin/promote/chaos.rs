@@ -361,6 +361,23 @@ pub(super) fn lots() -> Outcome {
     prepare();
     let slots = SLOTS.load(Relaxed) / guest::less();
     let count = COUNT.load(Relaxed) / guest::less();
+    {
+        // What so many connections wait for each other, and for a processor, while none is promoted.
+        set(&["a", "b"], "path", 0);
+        let tally = Tally {
+            keeps_tcp: true,
+            ..Tally::default()
+        };
+        let counted = Counted::now();
+        under_load(&tally, slots, || {
+            while tally.all.load(Relaxed) < slots + count / 4 {
+                sys::sleep_ms(10);
+            }
+        });
+        told("TCP alone", &tally, &counted)?;
+        prepare();
+        set(&["a", "b"], "path", 2);
+    }
     let (tally, counted) = (Tally::default(), Counted::now());
     under_load(&tally, slots, || {
         while tally.ever.load(Relaxed) < count && tally.wrong.lock().expect("wrong").len() < 20 {

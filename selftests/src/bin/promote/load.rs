@@ -57,7 +57,9 @@ pub(super) struct Tally {
     pub(super) turning: AtomicU64,
     /// What cannot be.
     pub(super) wrong: Mutex<Vec<String>>,
-    /// The longest time that each connection's readers waited, in microseconds.
+    /// None is promoted.
+    pub(super) keeps_tcp: bool,
+    /// The longest time that the readers of each promoted connection waited, or of each that keeps TCP, in microseconds.
     pub(super) waits: Mutex<Vec<u64>>,
 }
 
@@ -629,7 +631,7 @@ fn one(
     tally
         .returned
         .fetch_add(life.returned.load(Relaxed), Relaxed);
-    if promoted != 0 {
+    if promoted != 0 || tally.keeps_tcp {
         tally.waits.lock().expect("waits").push(waited);
     }
     Ok(())
