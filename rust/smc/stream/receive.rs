@@ -417,9 +417,10 @@ fn end(stream: &impl StreamIo, got: usize) -> Result<usize> {
 /// Ends a splice() at the urgent mark: as TCP's it neither passes that nor waits.
 #[cold]
 fn stay_at_mark(stream: &impl StreamIo, nonblock: bool) -> Result<usize> {
-    let can_receive = stream.can_receive();
-    if !can_receive {
-        stream.sock().take_error()?;
+    if !stream.can_receive() {
+        if stream.is_cut() {
+            stream.sock().take_error()?;
+        }
     } else if nonblock && !stream.is_read_shut() {
         return Err(EAGAIN);
     }

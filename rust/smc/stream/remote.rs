@@ -42,7 +42,7 @@ use account::Attempts;
 use kapi::{
     errno,
     net::{
-        sock::Sock,
+        sock::{tcp_state, Sock},
         socket::BsdSocket,
         uapi::{SHUT_RD, SHUT_RDWR, SHUT_WR}, //
     },
@@ -730,7 +730,8 @@ impl Remote {
             Apart::Lost if conn.is_suspended() => None,
             Apart::Lost => Some(errno::ECONNABORTED),
         };
-        if let Some(error) = error {
+        // A program whose TCP connection has ended has been told by that.
+        if let Some(error) = error.filter(|_| self.sock.state() != tcp_state::CLOSE) {
             self.sock.set_error(error);
             self.sock.abort();
         }

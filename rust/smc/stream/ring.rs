@@ -186,9 +186,14 @@ impl StreamIo for Arc<SmcConn> {
     }
 
     fn unread(&self) -> (usize, bool) {
-        let proto = self.proto.lock();
-        let ended = matches!(proto.recv_state(), RecvState::Eof);
-        (proto.in_queue() as usize, ended)
+        let (settings, unread) = {
+            let mut proto = self.proto.lock();
+            let settings = self.sync_settings(&mut proto);
+            let ended = matches!(proto.recv_state(), RecvState::Eof);
+            (settings, (proto.in_queue() as usize, ended))
+        };
+        self.perform(settings);
+        unread
     }
 
     fn shutdown(&self, _socket: &BsdSocket, how: i32) -> Result {

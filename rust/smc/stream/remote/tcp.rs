@@ -302,9 +302,9 @@ fn peek(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
             // It ends there, as a read does.
             Ok(bytes) => Ok(Look::Took(Took {
                 bytes,
-                passed: 0,
+                passed: usize::from(mark == Some(offset)),
                 more: false,
-                stop: mark == Some(offset.saturating_add(bytes)),
+                stop: bytes != 0 && mark == Some(offset.saturating_add(bytes)),
             })),
             // It steps over the urgent byte, and waits for what follows that.
             Err(err) if err == EAGAIN && mark == Some(offset) => Ok(stepped(false)),

@@ -70,7 +70,7 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
     if (m.local || m.lost && m.reset) && asks_late(m) && hears {
         return Some((HELD, Then::End));
     }
-    if m.local && m.ends[1 - end].overtaken && step.receives() {
+    if (m.local || m.turns) && m.ends[1 - end].overtaken && step.receives() {
         return Some((OVERTAKEN, Then::End));
     }
     match *step {
@@ -80,7 +80,7 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
             Some((EDGE, Then::On))
         }
         Step::Wait { end }
-            if m.lost && m.ends[end].edge && tcp.text == "0" && smc.text == "OUT" =>
+            if m.turns && m.ends[end].edge && tcp.text == "0" && smc.text == "OUT" =>
         {
             Some((MOVED, Then::On))
         }
@@ -136,7 +136,7 @@ pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
     if (m.reset || (m.local || m.turns) && m.is_deserted(end)) && same_but(0) && tcp.counts == queued {
         return Some((QUEUE, Then::On));
     }
-    if m.local && m.ends[1 - end].overtaken && tcp.counts != smc.counts {
+    if (m.local || m.turns) && m.ends[1 - end].overtaken && tcp.counts != smc.counts {
         return Some((OVERTAKEN, Then::End));
     }
     if m.urgent && counts && same_but(libc::POLLPRI) && !m.is_urgent_waiting(1 - end) {

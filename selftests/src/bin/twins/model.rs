@@ -146,6 +146,11 @@ impl Model {
         match *step {
             Step::Send { end, flags, .. } => {
                 let waiting = self.is_urgent_waiting(end);
+                if flags & libc::MSG_OOB != 0 && n > 0 && self.stands_at_mark(other(end)) {
+                    // TCP takes the urgent byte before out of the stream.
+                    let reader = &mut self.ends[other(end)];
+                    reader.read += u64::from(!reader.inline);
+                }
                 let e = &mut self.ends[end];
                 e.sent += n;
                 e.held = n > 0 && (e.corked || flags & libc::MSG_MORE != 0) || n == 0 && e.held;
