@@ -79,6 +79,11 @@ const MOST_LOSSES: u32 = 6;
 
 /// Milliseconds to wait for the server's first mark at most.
 const MARK_PATIENCE: u32 = 5000;
+/// Milliseconds that TCP may bring nothing while bytes before the peer's cut are missing, unless the socket has a
+/// `TCP_USER_TIMEOUT`; and between looks.
+const REST_PATIENCE: u32 = 120_000;
+const REST_LOOK: u32 = 1000;
+
 /// A client's attempt to promote the connection.
 pub(crate) trait Dial: Send + Sync {
     /// Ends it. Sleeps.
@@ -120,6 +125,8 @@ struct Machine {
     words: u8,
     /// Since when the peer's word is waited for.
     asked_since: Option<Instant>,
+    /// Where TCP's stream stands while bytes before the peer's cut are missing, and since when.
+    lacks: Option<(u32, Instant)>,
     /// When a client has got the SMC-R connection, of which the server is to say something.
     offered_at: Option<Instant>,
 }
@@ -248,6 +255,7 @@ impl Remote {
                         heard: None,
                         words: 0,
                         asked_since: None,
+                        lacks: None,
                         offered_at: None,
                     },
                     "rsmc::Remote::machine"
@@ -453,6 +461,7 @@ impl Remote {
             machine.offered_at = None;
             self.refuse(&mut machine, Reason::PathRefused);
         }
+        self.misses_rest(&mut machine);
         self.go_back(&mut machine);
         let left = core::mem::take(&mut machine.has_left);
         drop(machine);
@@ -460,6 +469,37 @@ impl Remote {
             true => Outcome::Left,
             false => self.outcome(),
         }
+    }
+
+    /// Resets the connection if bytes before the peer's cut do not come: a box on the way has taken some out of TCP's
+    /// stream, so that the two ends count differently, and the reader would wait for ever.
+    fn misses_rest(&self, machine: &mut Machine) {
+        let cut = machine.promotion.peer_cut();
+        let (Some(cut), Some(conn)) = (cut, machine.conn.clone()) else {
+            return;
+        };
+        let arrived = self.sock.arrived_to();
+        if conn.is_suspended() || cut.wrapping_sub(arrived) as i32 <= 0 {
+            machine.lacks = None;
+            return;
+        }
+        // Without a reader TCP's window may be full.
+        let is_read = self.sock.arrived_bytes() == 0;
+        match machine.lacks.filter(|lacks| lacks.0 == arrived && is_read) {
+            None => machine.lacks = Some((arrived, now())),
+            Some((_, since)) => {
+                let patience = match self.sock.user_timeout() {
+                    0 => REST_PATIENCE,
+                    millis => millis,
+                };
+                if now().since(since) >= Span::from_millis(patience.into()) {
+                    let step = self.breach(&conn);
+                    self.perform(machine, step, Reason::PathBreach);
+                    return;
+                }
+            }
+        }
+        conn.look_again(REST_LOOK);
     }
 
     /// Says what has become of the attempt.

@@ -271,6 +271,15 @@ impl Sock {
         unsafe { bindings::socks_have_packet_programs(self.as_ptr(), other.as_ptr()) }
     }
 
+    /// Returns the socket's `TCP_USER_TIMEOUT` in milliseconds; 0 if it has none. A hint.
+    #[inline]
+    pub fn user_timeout(&self) -> u32 {
+        let icsk: *const bindings::inet_connection_sock = self.as_ptr().cast();
+        // SAFETY: The sock is TCP's, which begins with an `inet_connection_sock`; the field is read without the lock, as
+        // TCP's timers do.
+        unsafe { ptr::read_volatile(&raw const (*icsk).icsk_user_timeout) }
+    }
+
     /// Returns how many bytes have arrived and were not read, up to an urgent byte. A hint.
     #[inline]
     pub fn unread_bytes(&self) -> usize {

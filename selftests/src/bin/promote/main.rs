@@ -14,6 +14,7 @@ mod idle;
 mod load;
 mod loss;
 mod migration;
+mod rewritten;
 mod seen;
 mod snat;
 mod volume;
@@ -33,7 +34,7 @@ use std::time::{Duration, Instant};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 65] = [
+const POINTS: [Point; 67] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -91,6 +92,8 @@ const POINTS: [Point; 65] = [
     ("seen.declined", seen::declined),
     ("seen.breach", seen::breach),
     ("chaos", chaos::lost),
+    ("rewritten.longer", rewritten::longer),
+    ("rewritten.shorter", rewritten::shorter),
     ("lots", chaos::lots),
     ("volume", volume::volume),
     ("default.values", default::values),
@@ -783,6 +786,7 @@ fn main() {
             "idle.",
             "exclusive.",
             "snat.",
+            "rewritten.",
             "chaos",
             "lots",
             "volume",

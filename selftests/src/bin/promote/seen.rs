@@ -26,7 +26,7 @@ const PROMOTED: u8 = 6;
 const NOSMCDEV: u32 = 0x0303_0000;
 const PATHATTACHED: u32 = 0x0306_0101;
 const PATHREMOTE: u32 = 0x0306_0103;
-const PATHBREACH: u32 = 0x0306_0104;
+pub(super) const PATHBREACH: u32 = 0x0306_0104;
 const PATHREFUSED: u32 = 0x0306_010c;
 const PATHUNREACHED: u32 = 0x0306_010d;
 
@@ -140,7 +140,7 @@ impl Counted {
         Ok(())
     }
 
-    fn is(&self, what: &str, name: &str, want: [u64; 2]) -> Outcome {
+    pub(super) fn is(&self, what: &str, name: &str, want: [u64; 2]) -> Outcome {
         let grown = self.grown(name);
         wanted(what, grown == want, (name, grown))
     }

@@ -46,7 +46,7 @@ const PORT: u16 = 4000;
 /// Both hosts, as long as this lives.
 struct Hosts;
 
-fn commands(ns: Option<&str>, program: &str, lines: &str) -> Outcome {
+pub(super) fn commands(ns: Option<&str>, program: &str, lines: &str) -> Outcome {
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let enter: &[&str] = match ns {
             Some(ns) => &["netns", "exec", ns, program],
@@ -61,7 +61,7 @@ fn commands(ns: Option<&str>, program: &str, lines: &str) -> Outcome {
     Ok(())
 }
 
-fn mac(bytes: [u8; 6]) -> String {
+pub(super) fn mac(bytes: [u8; 6]) -> String {
     bytes.map(|byte| format!("{byte:02x}")).join(":")
 }
 

@@ -186,7 +186,10 @@ impl SmcConn {
     /// from TCP to the ring ends its stream there, so that its reset is TCP's first word of an end. Any context; no lock
     /// of the connection held.
     pub(crate) fn judge_reset(&self) {
-        if !self.has_lifeline() || self.is_suspended() || !self.sock.has_the_error(errno::ECONNRESET) {
+        if !self.has_lifeline()
+            || self.is_suspended()
+            || !self.sock.has_the_error(errno::ECONNRESET)
+        {
             return;
         }
         let error = self.proto.lock().reset_error();
