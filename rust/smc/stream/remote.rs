@@ -480,7 +480,9 @@ impl Remote {
         };
         let arrived = self.sock.arrived_to();
         if conn.is_suspended() || cut.wrapping_sub(arrived) as i32 <= 0 {
-            machine.lacks = None;
+            if machine.lacks.take().is_some() {
+                conn.misses_rest(false, 0);
+            }
             return;
         }
         // Without a reader TCP's window may be full.
@@ -493,13 +495,14 @@ impl Remote {
                     millis => millis,
                 };
                 if now().since(since) >= Span::from_millis(patience.into()) {
-                    let step = self.breach(&conn);
-                    self.perform(machine, step, Reason::PathBreach);
+                    self.is_reset(Reason::PathBreach);
+                    conn.group().tell_missing();
+                    self.perform(machine, Step::Reset, Reason::PathBreach);
                     return;
                 }
             }
         }
-        conn.look_again(REST_LOOK);
+        conn.misses_rest(true, REST_LOOK);
     }
 
     /// Says what has become of the attempt.
@@ -603,7 +606,7 @@ impl Remote {
     /// Takes note that the peer says what no correct one does.
     #[cold]
     fn breach(&self, conn: &SmcConn) -> Step {
-        self.reason.set(Reason::PathBreach.code());
+        self.is_reset(Reason::PathBreach);
         conn.group().tell_mark();
         Step::Reset
     }

@@ -140,6 +140,8 @@ pub(crate) struct SmcConn {
     apart: Word,
     /// 1 if the stream can go on by TCP when the link is lost.
     lifeline: Word,
+    /// 1 while TCP has not brought all that the peer has sent before it left TCP.
+    misses_rest: Word,
     /// 1 once the rings are left for that.
     suspended: Word,
     /// Why the peer was asked to leave the rings, or why they are left: a [`Cause`](crate::host::promotions::Cause).
@@ -265,6 +267,7 @@ impl SmcConn {
                 dissolved: Count::new(0),
                 apart: Word::new(if apart { APART } else { 0 }),
                 lifeline: Word::new(0),
+                misses_rest: Word::new(0),
                 suspended: Word::new(0),
                 cause: Word::new(Cause::Peer as u32),
                 idle: idle::Idle::new(),

@@ -45,6 +45,13 @@ impl LinkGroup {
         ));
     }
 
+    /// Says that a connection was aborted since bytes do not come by TCP that precede the ring's.
+    pub(crate) fn tell_missing(&self) {
+        self.say(format_args!(
+            "aborted a connection: TCP does not bring all that the peer has sent before it left that"
+        ));
+    }
+
     /// Says that a connection was aborted since bytes have come by TCP after it had left that.
     pub(crate) fn tell_astray(&self) {
         self.say(format_args!(

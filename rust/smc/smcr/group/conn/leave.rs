@@ -159,6 +159,15 @@ impl SmcConn {
         }
     }
 
+    /// Says whether TCP has still to bring what the peer has sent before it left TCP; if so, the socket's watch looks again
+    /// in `msecs` milliseconds.
+    pub(crate) fn misses_rest(&self, misses: bool, msecs: u32) {
+        self.misses_rest.set(misses.into());
+        if misses {
+            self.look_again(msecs);
+        }
+    }
+
     /// Looks at TCP for the peer's record as long as TCP does not tell of so few bytes: `SO_RCVLOWAT` is higher.
     pub(crate) fn watch_tcp(&self) {
         if self.has_lifeline() && self.sock.has_low_water() {
@@ -168,7 +177,8 @@ impl SmcConn {
 
     /// Has the socket's watch look if there may be something for it.
     pub(super) fn look_at_tcp(&self) {
-        if self.is_suspended() || self.sock.has_unread() {
+        let misses_rest = self.misses_rest.get() != 0;
+        if self.is_suspended() || self.sock.has_unread() || misses_rest {
             self.sock.wake_state();
         } else {
             self.watch_tcp();
