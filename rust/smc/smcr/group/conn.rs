@@ -142,6 +142,8 @@ pub(crate) struct SmcConn {
     lifeline: Word,
     /// 1 while TCP has not brought all that the peer has sent before it left TCP.
     misses_rest: Word,
+    /// 1 while a reset of TCP would come after the peer's end, and before that of the program.
+    peer_has_ended: Word,
     /// 1 once the rings are left for that.
     suspended: Word,
     /// Why the peer was asked to leave the rings, or why they are left: a [`Cause`](crate::host::promotions::Cause).
@@ -268,6 +270,7 @@ impl SmcConn {
                 apart: Word::new(if apart { APART } else { 0 }),
                 lifeline: Word::new(0),
                 misses_rest: Word::new(0),
+                peer_has_ended: Word::new(0),
                 suspended: Word::new(0),
                 cause: Word::new(Cause::Peer as u32),
                 idle: idle::Idle::new(),

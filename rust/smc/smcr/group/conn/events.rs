@@ -179,25 +179,33 @@ impl SmcConn {
     /// Handles the end of the TCP connection beneath. Process context.
     pub(crate) fn on_tcp_dead(self: &Arc<Self>) {
         self.change(Conn::on_tcp_dead);
+        self.note_end();
         self.judge_reset();
+        let over = || self.proto.lock().reset_error() == Actions::NONE;
+        if self.may_judge() && over() {
+            // As with TCP, which has no connection any more when both have ended.
+            let _ = self.sock.take_error();
+        }
+    }
+
+    /// Takes note whether a reset comes after the peer's end, and before that of the program.
+    pub(super) fn note_end(&self) {
+        let error = self.proto.lock().reset_error();
+        self.peer_has_ended.set(error.has(Actions::ERR_PIPE).into());
     }
 
     /// Has a reset of the TCP connection beneath say what TCP would say at this place of the stream. A peer that has gone
-    /// from TCP to the ring ends its stream there, so that its reset is TCP's first word of an end. Any context; no lock
-    /// of the connection held.
+    /// from TCP to the ring ends its stream there, so that its reset is TCP's first word of an end. Any context, with
+    /// whatever lock of TCP's, or of the socket's wait queue, held.
     pub(crate) fn judge_reset(&self) {
-        if !self.has_lifeline()
-            || self.is_suspended()
-            || !self.sock.has_the_error(errno::ECONNRESET)
-        {
-            return;
-        }
-        let error = self.proto.lock().reset_error();
-        if error.has(Actions::ERR_PIPE) {
+        if self.may_judge() && self.peer_has_ended.get() != 0 {
             self.sock.set_error(errno::EPIPE);
-        } else if error == Actions::NONE {
-            let _ = self.sock.take_error();
         }
+    }
+
+    fn may_judge(&self) -> bool {
+        let waits = self.sock.has_the_error(errno::ECONNRESET);
+        waits && self.has_lifeline() && !self.is_suspended()
     }
 
     /// Tells whether the TCP connection beneath has ended without the FINs of both ends, by a reset
