@@ -51,8 +51,9 @@ const BLOWS: [Blow; 8] = [
 ];
 
 impl Blow {
-    fn any(rng: &mut Rng) -> Self {
-        match rng.range(0, 99) {
+    /// Draws one, without side connections unless these go, too.
+    fn any(rng: &mut Rng, sides: bool) -> Self {
+        match rng.range(0, if sides { 99 } else { 88 }) {
             0..25 => Self::ClientDevice,
             25..50 => Self::ServerDevice,
             50..62 => Self::Fatal,
@@ -284,8 +285,18 @@ fn some_hot(hot: &AtomicUsize) {
     }
 }
 
-/// Losses at random.
+/// Links, devices, ports and drivers go at random: no connection is lost.
 pub(super) fn lost() -> Outcome {
+    strikes(false)
+}
+
+/// So do side connections, by which the two ends agree while they turn: where the link is lost in the same turn nobody can
+/// say any more where the stream is.
+pub(super) fn sides_lost() -> Outcome {
+    strikes(true)
+}
+
+fn strikes(sides: bool) -> Outcome {
     let before = smcinfo::references();
     prepare();
     let slots = (SLOTS.load(Relaxed) / guest::less()).max(8);
@@ -312,7 +323,7 @@ pub(super) fn lost() -> Outcome {
                 _ => hand.rng.range(60, 300),
             };
             guest::pause(pause);
-            let blow = Blow::any(&mut hand.rng);
+            let blow = Blow::any(&mut hand.rng, sides);
             let hot = tally.hot.load(Relaxed);
             hit += u64::from(hot > 0 && blow != Blow::Sides && blow != Blow::Port);
             each[blow as usize] += 1;
@@ -335,12 +346,11 @@ pub(super) fn lost() -> Outcome {
     let done = told("chaos", &tally, &counted);
     struck?;
     done?;
-    // Nobody can say any more where the stream is: the link and the side connection are lost within one turn.
-    let turning = tally.turning.load(Relaxed);
+    let gone = [&tally.turning, &tally.closed].map(|count| count.load(Relaxed));
     wanted(
         "lost with their side connections",
-        turning <= ended as u64,
-        (turning, ended),
+        gone.iter().sum::<u64>() <= ended as u64,
+        (gone, ended),
     )?;
     wanted(
         "promoted and returned",

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 67] = [
+const POINTS: [Point; 68] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -91,7 +91,8 @@ const POINTS: [Point; 67] = [
     ("seen.refused", seen::refused),
     ("seen.declined", seen::declined),
     ("seen.breach", seen::breach),
-    ("chaos", chaos::lost),
+    ("chaos.kept", chaos::lost),
+    ("chaos.sides", chaos::sides_lost),
     ("rewritten.longer", rewritten::longer),
     ("rewritten.shorter", rewritten::shorter),
     ("lots", chaos::lots),
