@@ -297,12 +297,17 @@ impl StreamIo for Inside<'_> {
             }
         };
         read_barrier();
-        (self.readable(self.sock.unread_bytes()), ended)
+        let bytes = match self.sock.unread_before_mark() {
+            // What is behind an urgent byte does not count, on whatever carrier it is.
+            Some(before) => self.of_tcp(before),
+            None => self.readable(self.sock.unread_bytes()),
+        };
+        (bytes, ended)
     }
 
     fn has_peer(&self) -> bool {
         // Otherwise TCP decides.
-        self.promoted().is_none_or(StreamIo::has_peer)
+        self.turned().is_none_or(StreamIo::has_peer)
     }
 
     fn low_water_changed(&self) {

@@ -190,7 +190,7 @@ fn peek_left(
     if rest == 0 {
         return Ok(match offset {
             0 => Look::Nothing(state),
-            _ => looked(0, false),
+            _ => seen_all(ask, state),
         });
     }
     let wanted = ask.wanted.min(rest);
@@ -329,7 +329,7 @@ fn peek(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
             };
             return match look? {
                 // What the call has seen before is not the ring's.
-                Look::Nothing(_) if offset != 0 => Ok(looked(0, false)),
+                Look::Nothing(state) if offset != 0 => Ok(seen_all(ask, state)),
                 look => Ok(look),
             };
         }
@@ -346,7 +346,7 @@ fn peek(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
     if offset >= all {
         return Ok(match all {
             0 => Look::Nothing(state),
-            _ => looked(0, false),
+            _ => seen_all(ask, state),
         });
     }
     let there = all.wrapping_sub(offset);
@@ -363,6 +363,14 @@ fn peek(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
         more: seen == all && bytes < ask.wanted && Some(all) == left,
         stop: mark == Some(seen),
     }))
+}
+
+/// A peek that has seen all there is. One of no bytes succeeds only where there are some, as with TCP.
+fn seen_all(ask: &Ask<'_>, state: RecvState) -> Look {
+    match ask.wanted {
+        0 => Look::Nothing(state),
+        _ => looked(0, false),
+    }
 }
 
 /// A peek's step over the urgent byte; `more` if there may be bytes behind it.

@@ -373,7 +373,7 @@ pub(super) fn lots() -> Outcome {
     let count = COUNT.load(Relaxed) / guest::less();
     {
         // What so many connections wait for each other, and for a processor, while none is promoted.
-        set(&["a", "b"], "path", 0);
+        after(0);
         let tally = Tally {
             keeps_tcp: true,
             ..Tally::default()
@@ -386,7 +386,6 @@ pub(super) fn lots() -> Outcome {
         });
         told("TCP alone", &tally, &counted)?;
         prepare();
-        set(&["a", "b"], "path", 2);
     }
     let (tally, counted) = (Tally::default(), Counted::now());
     under_load(&tally, slots, || {

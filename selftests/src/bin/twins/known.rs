@@ -23,6 +23,7 @@ pub type Known = (&'static str, Then);
 const CLOSED: &str = "first send after the peer has closed its socket";
 const URGENT: &str = "send after an urgent byte that the peer has not read";
 const EDGE: &str = "edge-triggered epoll at the peer's close";
+const ENDED: &str = "edge-triggered epoll after the program's own end";
 const MOVED: &str = "edge-triggered epoll when the connection changes carriers";
 const HALFWAY: &str = "recvmsg() into memory that ends halfway";
 const FROM: &str = "sendmsg() from memory that ends halfway";
@@ -80,6 +81,15 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
             Some((EDGE, Then::On))
         }
         Step::Wait { end }
+            if rdma
+                && m.ends[end].edge
+                && m.ends[end].shut_write
+                && smc.text == "0"
+                && tcp.text.contains("HUP") =>
+        {
+            Some((ENDED, Then::On))
+        }
+        Step::Wait { end }
             if m.turns && m.ends[end].edge && tcp.text == "0" && smc.text == "OUT" =>
         {
             Some((MOVED, Then::On))
@@ -133,7 +143,10 @@ pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
     let counts = tcp.counts == smc.counts;
     let mut queued = smc.counts;
     queued[QUEUED].clone_from(&tcp.counts[QUEUED]);
-    if (m.reset || (m.local || m.turns) && m.is_deserted(end)) && same_but(0) && tcp.counts == queued {
+    if (m.reset || (m.local || m.turns) && m.is_deserted(end))
+        && same_but(0)
+        && tcp.counts == queued
+    {
         return Some((QUEUE, Then::On));
     }
     if (m.local || m.turns) && m.ends[1 - end].overtaken && tcp.counts != smc.counts {
