@@ -365,17 +365,60 @@ fn strikes(sides: bool) -> Outcome {
     smcinfo::settled(before, 20_000)
 }
 
+/// Connections are promoted, one after the other, between two messages. Tells the longest round of each, and that of one
+/// which keeps TCP.
+pub(super) fn stalls() -> Outcome {
+    let before = smcinfo::references();
+    let count = COUNT.load(Relaxed) / guest::less();
+    for (what, segments) in [("TCP alone", 0), ("stalls", 8)] {
+        prepare();
+        after(segments);
+        let (listener, to) = listener();
+        let counted = Counted::now();
+        let tally = Tally::default();
+        for _ in 0..count {
+            let longest = longest_round(&connect(&listener, to)?, segments != 0)?;
+            tally.waits.lock().expect("waits").push(longest);
+        }
+        let done = counted.grown("promotion_done ROLE");
+        let wanted_done = if segments == 0 { 0 } else { count };
+        wanted("promoted", done == [wanted_done; 2], done)?;
+        told(what, &tally, &counted)?;
+    }
+    smcinfo::settled(before, 20_000)
+}
+
+/// Exchanges messages before, while and after a connection is promoted, if it is. Returns the longest round in
+/// microseconds.
+fn longest_round(pair: &Pair, promotes: bool) -> Result<u64, String> {
+    let (mut at, mut longest, mut rest) = (0, 0, 60);
+    for _ in 0..20_000 {
+        let begun = Instant::now();
+        exchange(&pair.client, &pair.server, &mut at, 64)?;
+        exchange(&pair.server, &pair.client, &mut at, 64)?;
+        longest = longest.max(begun.elapsed().as_micros() as u64);
+        if !promotes || moved(pair) {
+            rest -= 1;
+        }
+        if rest == 0 {
+            return Ok(longest);
+        }
+    }
+    Err(format!("not moved: {:x?}", pair.info()))
+}
+
 /// Many connections are promoted, each in the midst of what its programs do.
 pub(super) fn lots() -> Outcome {
     let before = smcinfo::references();
     prepare();
     let slots = SLOTS.load(Relaxed) / guest::less();
     let count = COUNT.load(Relaxed) / guest::less();
-    {
-        // What so many connections wait for each other, and for a processor, while none is promoted.
-        after(0);
+    // What so many connections wait for each other, and for a processor, while none is promoted, and while all are SMC-R
+    // from their beginning.
+    for (what, name, value) in [("TCP alone", "path_promote", 0), ("SMC-R alone", "path", 0)] {
+        set(&["a", "b"], name, value);
         let tally = Tally {
-            keeps_tcp: true,
+            keeps_carrier: true,
             ..Tally::default()
         };
         let counted = Counted::now();
@@ -384,9 +427,10 @@ pub(super) fn lots() -> Outcome {
                 sys::sleep_ms(10);
             }
         });
-        told("TCP alone", &tally, &counted)?;
-        prepare();
+        told(what, &tally, &counted)?;
     }
+    set(&["a", "b"], "path", 2);
+    prepare();
     let (tally, counted) = (Tally::default(), Counted::now());
     under_load(&tally, slots, || {
         while tally.ever.load(Relaxed) < count && tally.wrong.lock().expect("wrong").len() < 20 {

@@ -57,9 +57,10 @@ pub(super) struct Tally {
     pub(super) turning: AtomicU64,
     /// What cannot be.
     pub(super) wrong: Mutex<Vec<String>>,
-    /// None is promoted.
-    pub(super) keeps_tcp: bool,
-    /// The longest time that the readers of each promoted connection waited, or of each that keeps TCP, in microseconds.
+    /// No connection is to be promoted.
+    pub(super) keeps_carrier: bool,
+    /// The longest time that the readers of each promoted connection waited, or of all if none is to be promoted, in
+    /// microseconds.
     pub(super) waits: Mutex<Vec<u64>>,
 }
 
@@ -631,7 +632,7 @@ fn one(
     tally
         .returned
         .fetch_add(life.returned.load(Relaxed), Relaxed);
-    if promoted != 0 || tally.keeps_tcp {
+    if promoted != 0 || tally.keeps_carrier {
         tally.waits.lock().expect("waits").push(waited);
     }
     Ok(())

@@ -4,8 +4,8 @@
 //! byte comes once and in its order, and an end comes after the last of them.
 //!
 //! `promote [--seed NUMBER] [--losses NUMBER] [--count NUMBER] [--slots NUMBER] [--mb NUMBER] [POINT...]`: `lost` and
-//! `idle` stand for all points that begin so, which need model cards; so do `chaos`, with so many losses, `lots`, with so
-//! many connections, `volume`, with so many mebibytes, and those of `default`, which set nothing before. Those of
+//! `idle` stand for all points that begin so, which need model cards; so do `chaos`, with so many losses, `lots` and
+//! `stalls`, with so many connections, `volume`, with so many mebibytes, and those of `default`, which set nothing before. Those of
 //! `software` do not either, and need soft-RoCE.
 
 mod chaos;
@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 68] = [
+const POINTS: [Point; 69] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -96,6 +96,7 @@ const POINTS: [Point; 68] = [
     ("rewritten.longer", rewritten::longer),
     ("rewritten.shorter", rewritten::shorter),
     ("lots", chaos::lots),
+    ("stalls", chaos::stalls),
     ("volume", volume::volume),
     ("default.values", default::values),
     ("default.promotes", default::promotes),
@@ -790,6 +791,7 @@ fn main() {
             "rewritten.",
             "chaos",
             "lots",
+            "stalls",
             "volume",
             "default.",
             "software.",
