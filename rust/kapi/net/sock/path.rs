@@ -291,10 +291,17 @@ impl Sock {
     /// (`SO_OOBINLINE`). A hint.
     #[inline]
     pub fn unread_before_mark(&self) -> Option<usize> {
-        match self.has_urgent() && !self.oob_inline() {
-            true => self.bytes_to_mark().filter(|left| *left < self.arrived_bytes()),
-            false => None,
+        match self.oob_inline() {
+            true => None,
+            false => self.bytes_before_mark(),
         }
+    }
+
+    /// Returns how many bytes come before an urgent one that has arrived, be it part of the stream or not. A hint.
+    #[inline]
+    pub fn bytes_before_mark(&self) -> Option<usize> {
+        let mark = self.bytes_to_mark();
+        mark.filter(|left| *left < self.arrived_bytes())
     }
 
     /// Returns how many bytes are left before an urgent one that the reader has not passed. A hint.

@@ -293,21 +293,23 @@ fn peek(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
     let state = state(remote);
     let left = left(remote);
     let offset = ask.before.saturating_add(ask.passed);
+    // Behind bytes a peek ends there; at the beginning it steps over the urgent byte, unless that is part of the stream.
+    let mark = sock.bytes_before_mark();
+    let steps = !sock.oob_inline();
     if left.is_none() && ask.before == 0 && !remote.stage().may_be_followed() {
         // TCP knows of urgent bytes, and of the offset.
         let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
-        let mark = sock.unread_before_mark();
         return match sock.receive_now(msg, ask.wanted, flags::MSG_PEEK | extra) {
             Ok(0) if ask.wanted != 0 => Ok(Look::Nothing(RecvState::Eof)),
             // It ends there, as a read does.
             Ok(bytes) => Ok(Look::Took(Took {
                 bytes,
-                passed: usize::from(mark == Some(offset)),
+                passed: usize::from(steps && mark == Some(offset)),
                 more: false,
                 stop: bytes != 0 && mark == Some(offset.saturating_add(bytes)),
             })),
             // It steps over the urgent byte, and waits for what follows that.
-            Err(err) if err == EAGAIN && mark == Some(offset) => Ok(stepped(false)),
+            Err(err) if err == EAGAIN && steps && mark == Some(offset) => Ok(stepped(false)),
             Err(err) if err == EAGAIN => Ok(Look::Nothing(RecvState::Empty)),
             Err(err) => Err(err),
         };
@@ -334,12 +336,13 @@ fn peek(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
             };
         }
     }
-    let mark = sock.unread_before_mark();
     if mark == Some(offset) {
-        return Ok(match ask.before {
-            0 => stepped(true),
-            _ => STOP,
-        });
+        if ask.before != 0 {
+            return Ok(STOP);
+        }
+        if steps {
+            return Ok(stepped(true));
+        }
     }
     let arrived = sock.arrived_bytes().min(left.unwrap_or(usize::MAX));
     let all = mark.filter(|at| offset < *at).unwrap_or(arrived);
