@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# programs.sh plain|smc|smcd|local|unix [--loopback] [--scale N] [--only METRIC,...] [--mark]
+# programs.sh plain|smc|first|smcd|local|unix [--loopback] [--scale N] [--only METRIC,...] [--mark]
 # What requests of ordinary programs cost: lines `bench METRIC VALUE UNIT`, in nanoseconds of the guest's clock.
 # The servers are in namespace b, the clients in a; with --loopback both are in a. With smc their sockets are of the family, and every
-# connection of the clients has to have become SMC-R (with smcd SMC-D), by the counters of whichever module is loaded; with local every
+# connection of the clients has to have become SMC-R (with smcd SMC-D), by the counters of whichever module is loaded; with first every
+# one has to have begun as TCP and been promoted to SMC-R, which eight segments are enough for; with local every
 # one has to have begun as TCP, and gone through memory unless it was short. With unix Redis and PostgreSQL are asked by AF_UNIX, and
 # nothing else is measured. PostgreSQL only if --only names it: to make its files takes most of the time.
 set -eu
@@ -61,11 +62,22 @@ run() { # [exec] a|b COMMAND...; a server is run by `run exec b ... &`, so that 
 	esac
 }
 
+if [ "$kind" = first ]; then
+	for ns in a b; do
+		ip netns exec $ns sysctl -qw net.smc.path=2 net.smc.path_promote=8
+	done
+fi
+
 counts() { # [first] connections of the clients by the carrier that is wanted, and those that fell back
 	if [ "$kind" = local ]; then
 		# A client that writes once does so by TCP.
 		ip netns exec a awk -v which="${1:-local}_client" '{ is[$1] = $2 }
 			END { print is[which == "first_client" ? "tcp_first_client" : which], is["fallback_client"] }' /proc/net/smc_fallback
+		return
+	fi
+	if [ "$kind" = first ]; then
+		ip netns exec a awk '$1 == "promotion_done" && $2 == "client" { done = $3 }
+			$1 == "fallback_client" { back = $2 } END { print done + 0, back + 0 }' /proc/net/smc_fallback
 		return
 	fi
 	ip netns exec a rsmc stats --absolute --json | python3 -c 'import json, sys

@@ -169,10 +169,13 @@ const CARD: &[Column] = &[
         column("SMC-R", "rsmc", &["inet", "--mode", "0"]),
         &["smc"],
     )),
-    over_port(column(
-        FIRST,
-        "rsmc",
-        &["inet", "--mode", "3", "--reason", PATHREMOTE, "--first"],
+    over_port(with_programs(
+        column(
+            FIRST,
+            "rsmc",
+            &["inet", "--mode", "3", "--reason", PATHREMOTE, "--first"],
+        ),
+        &["first"],
     )),
 ];
 
