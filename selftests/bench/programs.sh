@@ -146,6 +146,8 @@ redis_marked() { # CLIENTS[_PPIPELINED]
 	[ "$1" = "$clients" ] || deep=${1#*_P}
 	for part in warm less of; do
 		n=$((5000 * deep * (1 + clients / 100) / scale))
+		# A promotion takes its time.
+		[ "$kind" != first ] || n=$((n * 4))
 		[ $part = of ] || n=$((n / 5))
 		before=$(counts)
 		[ $part = warm ] || bench mark

@@ -71,7 +71,7 @@ impl Shift {
     }
 
     /// Changes a segment of the client's.
-    fn to_server(&mut self, seg: &mut Seg) {
+    fn for_server(&mut self, seg: &mut Seg) {
         let end = seg.seq.wrapping_add(seg.data.len() as u32);
         if !seg.data.is_empty() && self.behind.is_none_or(|behind| behind == end) {
             self.behind = Some(end);
@@ -85,7 +85,7 @@ impl Shift {
     }
 
     /// Changes one of the server's.
-    fn to_client(&self, seg: &mut Seg) {
+    fn for_client(&self, seg: &mut Seg) {
         let seen = |behind: u32| is_at(behind.wrapping_add(self.by()), seg.ack);
         if seg.flags & ACK != 0 && self.behind.is_some_and(seen) {
             seg.ack = seg.ack.wrapping_sub(self.by());
@@ -119,8 +119,8 @@ fn carry(wires: [&Wire; 2], server: u16, change: Change, over: &AtomicBool) {
             };
             // What the side's own kernel sends.
             match (seg.src.port(), seg.dst.port()) {
-                (PORT, port) if port == server && way == 0 => shift.to_server(&mut seg),
-                (port, PORT) if port == server && way == 1 => shift.to_client(&mut seg),
+                (PORT, port) if port == server && way == 0 => shift.for_server(&mut seg),
+                (port, PORT) if port == server && way == 1 => shift.for_client(&mut seg),
                 _ => continue,
             }
             wire.put_frame(&packet::build(BOX, to, &seg));
