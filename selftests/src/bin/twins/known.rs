@@ -152,7 +152,10 @@ pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
     if (m.local || m.turns) && m.ends[1 - end].overtaken && tcp.counts != smc.counts {
         return Some((OVERTAKEN, Then::End));
     }
-    if m.urgent && counts && same_but(libc::POLLPRI) && !m.is_urgent_waiting(1 - end) {
+    let rdma = !m.local;
+    let full = rdma && m.is_urgent_waiting(end) && smc.events & OUT == 0;
+    let passed = libc::POLLPRI | if full { OUT } else { 0 };
+    if m.urgent && counts && same_but(passed) && !m.is_urgent_waiting(1 - end) {
         // TCP's splice() does not take note that the mark is behind it, which a read into bad memory passed.
         return Some((PASSED, Then::End));
     }
@@ -163,11 +166,10 @@ pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
         // What TCP holds back is lost with the connection.
         return Some((HELD, Then::End));
     }
-    let rdma = !m.local;
     if rdma && m.ends[end].inline && m.stands_at_mark(end) && tcp.counts != smc.counts {
         return Some((INLINE, Then::End));
     }
-    if rdma && m.is_urgent_waiting(end) && same_but(OUT) && smc.events & OUT == 0 && counts {
+    if full && same_but(OUT) && counts {
         return Some((URGENT, Then::On));
     }
     if m.ends[end].full && same_but(OUT) || m.ends[1 - end].full && same_but(0) {
