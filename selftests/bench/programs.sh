@@ -62,12 +62,6 @@ run() { # [exec] a|b COMMAND...; a server is run by `run exec b ... &`, so that 
 	esac
 }
 
-if [ "$kind" = first ]; then
-	for ns in a b; do
-		ip netns exec $ns sysctl -qw net.smc.path=2 net.smc.path_promote=8
-	done
-fi
-
 counts() { # [first] connections of the clients by the carrier that is wanted, and those that fell back
 	if [ "$kind" = local ]; then
 		# A client that writes once does so by TCP.
@@ -286,6 +280,12 @@ pgbench_select() {
 
 path=0 # SMC-R, not a path of the module's that avoids it
 [ "$kind" != local ] || path=1
+if [ "$kind" = first ]; then
+	path=2
+	for ns in a b; do
+		ip netns exec $ns sysctl -qw net.smc.path_promote=8 net.smc.path_software=1
+	done
+fi
 for ns in a b; do
 	ip netns exec $ns sh -c "[ ! -e /proc/sys/net/smc/path ] || echo $path >/proc/sys/net/smc/path"
 done
