@@ -80,8 +80,9 @@ const MOST_LOSSES: u32 = 6;
 /// Milliseconds to wait for the server's first mark at most.
 const MARK_PATIENCE: u32 = 5000;
 /// Milliseconds that TCP may bring nothing while bytes before the peer's cut are missing, unless the socket has a
-/// `TCP_USER_TIMEOUT`; and between looks.
+/// `TCP_USER_TIMEOUT`; least ones, in which TCP repeats four times; and between looks.
 const REST_PATIENCE: u32 = 120_000;
+const LEAST_PATIENCE: u32 = 5000;
 const REST_LOOK: u32 = 1000;
 
 /// A client's attempt to promote the connection.
@@ -492,7 +493,7 @@ impl Remote {
             Some((_, since)) => {
                 let patience = match self.sock.user_timeout() {
                     0 => REST_PATIENCE,
-                    millis => millis,
+                    millis => millis.max(LEAST_PATIENCE),
                 };
                 if now().since(since) >= Span::from_millis(patience.into()) {
                     self.is_reset(Reason::PathBreach);

@@ -365,8 +365,8 @@ fn strikes(sides: bool) -> Outcome {
     smcinfo::settled(before, 20_000)
 }
 
-/// Connections are promoted, one after the other, between two messages. Tells the longest round of each, and that of one
-/// which keeps TCP.
+/// Connections are promoted, one after the other, between two messages. Tells the longest round of each, and that of
+/// connections which keep TCP; and how long a stream that only one end writes takes to be promoted.
 pub(super) fn stalls() -> Outcome {
     let before = smcinfo::references();
     let count = COUNT.load(Relaxed) / guest::less();
@@ -385,7 +385,35 @@ pub(super) fn stalls() -> Outcome {
         wanted("promoted", done == [wanted_done; 2], done)?;
         told(what, &tally, &counted)?;
     }
+    set(&["a", "b"], "path_promote", 32);
+    let tally = Tally::default();
+    for _ in 0..count.min(200) {
+        let pair = begin()?;
+        tally.waits.lock().expect("waits").push(until_hot(&pair)?);
+    }
+    println!(
+        "# a stream is promoted after: p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms",
+        tally.wait(500),
+        tally.wait(990),
+        tally.wait(1000)
+    );
     smcinfo::settled(before, 20_000)
+}
+
+/// Pours bytes to the server until both ends are SMC-R. Returns the microseconds from the first byte on.
+fn until_hot(pair: &Pair) -> Result<u64, String> {
+    let begun = Instant::now();
+    let (bytes, mut at) = ([0; 16 << 10], 0);
+    while !moved(pair) {
+        sys::send_all(pair.client.raw(), &bytes).map_err(|e| format!("send at {at}: {e}"))?;
+        let got = sys::recv_all(pair.server.raw(), bytes.len());
+        wanted("bytes", got.is_ok_and(|got| got == bytes), at)?;
+        at += bytes.len();
+        if begun.elapsed() > Duration::from_secs(20 * guest::slow()) {
+            return Err(format!("not moved: {:x?}", pair.info()));
+        }
+    }
+    Ok(begun.elapsed().as_micros() as u64)
 }
 
 /// Exchanges messages before, while and after a connection is promoted, if it is. Returns the longest round in
