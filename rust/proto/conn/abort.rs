@@ -92,7 +92,6 @@ impl Conn {
 
     /// Returns what a reset means to the program: nothing where both have ended, as TCP has no
     /// connection then.
-    #[must_use]
     pub fn reset_error(&self) -> Actions {
         let has_peer_all = self.life.keeps_tcp && self.has_peer_all();
         match (self.has_got_all(), self.life.write_shut) {
