@@ -70,8 +70,10 @@ counts() { # [first] connections of the clients by the carrier that is wanted, a
 		return
 	fi
 	if [ "$kind" = first ]; then
-		ip netns exec a awk '$1 == "promotion_done" && $2 == "client" { done = $3 }
-			$1 == "fallback_client" { back = $2 } END { print done + 0, back + 0 }' /proc/net/smc_fallback
+		# A short connection stays TCP.
+		ip netns exec a awk -v short="${1:-}" '$1 == "promotion_done" && $2 == "client" { done = $3 }
+			{ is[$1] = $2 }
+			END { print (short ? is["tcp_first_client"] : done) + 0, is["fallback_client"] + 0 }' /proc/net/smc_fallback
 		return
 	fi
 	ip netns exec a rsmc stats --absolute --json | python3 -c 'import json, sys

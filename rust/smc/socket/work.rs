@@ -24,9 +24,6 @@ use kernel::{
 
 impl Notify for SmcSock {
     fn notify(this: ArcBorrow<'_, Self>) {
-        if let Some(remote) = this.remote() {
-            remote.judge_reset();
-        }
         let wanted = match this.state.kind() {
             Kind::Connecting => true,
             Kind::Listening => offers_outstanding() || this.sock.state() != tcp_state::LISTEN,
@@ -39,6 +36,10 @@ impl Notify for SmcSock {
             Kind::Init | Kind::Crossing | Kind::Other => false,
         };
         if wanted {
+            // Before the program is woken.
+            if let Some(remote) = this.remote() {
+                remote.judge_reset();
+            }
             let _ = queue::enqueue::<_, 0>(Arc::<Self>::from(this));
         }
     }

@@ -80,9 +80,11 @@ const MOST_LOSSES: u32 = 6;
 /// Milliseconds to wait for the server's first mark at most.
 const MARK_PATIENCE: u32 = 5000;
 /// Milliseconds that TCP may bring nothing while bytes before the peer's cut are missing, unless the socket has a
-/// `TCP_USER_TIMEOUT`; least ones, in which TCP repeats four times; and between looks.
+/// `TCP_USER_TIMEOUT`.
 const REST_PATIENCE: u32 = 120_000;
+/// The least of them, whatever the socket has: TCP repeats a packet four times meanwhile.
 const LEAST_PATIENCE: u32 = 5000;
+/// Milliseconds between looks for those bytes.
 const REST_LOOK: u32 = 1000;
 
 /// A client's attempt to promote the connection.

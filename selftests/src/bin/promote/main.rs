@@ -5,8 +5,8 @@
 //!
 //! `promote [--seed NUMBER] [--losses NUMBER] [--count NUMBER] [--slots NUMBER] [--mb NUMBER] [POINT...]`: `lost` and
 //! `idle` stand for all points that begin so, which need model cards; so do `chaos`, with so many losses, `lots` and
-//! `stalls`, with so many connections, `volume`, with so many mebibytes, and those of `default`, which set nothing before. Those of
-//! `software` do not either, and need soft-RoCE.
+//! `stalls`, with so many connections, `volume`, with so many mebibytes, and those of `default`, which set nothing
+//! before. Those of `software` do not either, and need soft-RoCE.
 
 mod chaos;
 mod default;

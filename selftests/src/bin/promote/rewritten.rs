@@ -16,8 +16,8 @@ const PORT: u16 = 4001;
 const BOX: [u8; 6] = [2, 0x78, 0, 0, 0, 9];
 /// Bytes of a message.
 const LEN: usize = 64;
-/// A socket's `TCP_USER_TIMEOUT` in milliseconds, after which bytes that do not come are given up.
-const PATIENCE: i32 = 1500;
+/// A socket's `TCP_USER_TIMEOUT` in milliseconds, after which bytes that do not come are given up: the least that counts.
+const PATIENCE: i32 = 5000;
 
 /// Keeps the connection's packets from the two kernels unless they come from the box.
 struct Rules;
@@ -162,13 +162,9 @@ fn through_box(listener: &Fd, to: SocketAddr, change: Change, counted: &Counted)
         for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
             let _ = sys::set_timeo(fd.raw(), name, limit);
         }
-        sys::setopt(
-            fd.raw(),
-            libc::IPPROTO_TCP,
-            libc::TCP_USER_TIMEOUT,
-            PATIENCE * guest::slow() as i32,
-        )
-        .map_err(|e| format!("TCP_USER_TIMEOUT: {e}"))?;
+        let option = libc::TCP_USER_TIMEOUT;
+        sys::setopt(fd.raw(), libc::IPPROTO_TCP, option, PATIENCE)
+            .map_err(|e| format!("TCP_USER_TIMEOUT: {e}"))?;
     }
     let mut bytes = [0; LEN];
     fill(7, 0, &mut bytes);

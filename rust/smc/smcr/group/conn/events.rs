@@ -179,19 +179,19 @@ impl SmcConn {
     /// Handles the end of the TCP connection beneath. Process context.
     pub(crate) fn on_tcp_dead(self: &Arc<Self>) {
         self.change(Conn::on_tcp_dead);
-        self.note_end();
+        let error = self.note_end();
         self.judge_reset();
-        let over = || self.proto.lock().reset_error() == Actions::NONE;
-        if self.may_judge() && over() {
+        if error == Actions::NONE && self.may_judge() {
             // As with TCP, which has no connection any more when both have ended.
             let _ = self.sock.take_error();
         }
     }
 
-    /// Takes note whether a reset comes after the peer's end, and before that of the program.
-    pub(super) fn note_end(&self) {
+    /// Takes note whether a reset comes after the peer's end, and before that of the program. Returns what it means.
+    pub(super) fn note_end(&self) -> Actions {
         let error = self.proto.lock().reset_error();
         self.peer_has_ended.set(error.has(Actions::ERR_PIPE).into());
+        error
     }
 
     /// Has a reset of the TCP connection beneath say what TCP would say at this place of the stream. A peer that has gone

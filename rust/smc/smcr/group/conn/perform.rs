@@ -80,7 +80,7 @@ impl SmcConn {
     #[cold]
     fn perform_rare(self: &Arc<Self>, actions: Actions) {
         if actions.has(Actions::STATE) {
-            self.note_end();
+            let _ = self.note_end();
         }
         if actions.has_any(Actions::ERRORS) && self.has_socket() {
             self.sock.wake_error();
